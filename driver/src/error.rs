@@ -191,6 +191,16 @@ pub enum CompletionError {
         /// `wr_id` of the CQE: the driver's own number of the request, not that of the application.
         wr_id: u64,
     },
+    /// A CQE reports the success of a send that is not signalled, so nobody has asked for it.
+    #[error(
+        "queue pair {qp_number:#x}: a CQE reports the success of wr_id {wr_id:#x}, which is not signalled"
+    )]
+    NotSignalled {
+        /// QPN in the CQE.
+        qp_number: u32,
+        /// `wr_id` of the CQE: the driver's own number of the request, not that of the application.
+        wr_id: u64,
+    },
     /// The consumer index of a CQE frees slots of the work queue that are not in use.
     #[error("queue pair {qp_number:#x}: {error}")]
     Index {

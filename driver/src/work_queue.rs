@@ -96,6 +96,9 @@ impl WorkQueue {
         let oldest = self.count - self.posted.len() as u64;
         let place = (cqe.wr_id & !RECEIVE_FLAG).checked_sub(oldest).ok_or(unknown)? as usize;
         let posted = self.posted.get(place).ok_or(unknown)?;
+        if cqe.status == CompletionStatus::Success && !posted.signalled {
+            return Err(CompletionError::NotSignalled { qp_number, wr_id: cqe.wr_id });
+        }
         // Earlier requests without a CQE are unsignalled sends, which have succeeded, or receives whose WQE the card could not
         // read, which are flushed as all receives after them are.
         let mut earlier_status =

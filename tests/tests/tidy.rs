@@ -24,9 +24,10 @@ const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-mess
 
 /// What each crate may know of the others. Knowledge flows layout -> {hdl, driver} -> sim -> tests: the hardware never
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
-/// language and of the blocks may use it. The reference endpoint sees the contract alone, so that a mistake in the hardware
-/// or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no design.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 25] = [
+/// language and of the blocks may use it. The reference endpoint and the monitor of frames see the contract alone, so that a
+/// mistake in the hardware or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no
+/// design.
+const MAY_KNOW: [(&str, &[&str], &[&str]); 26] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
@@ -63,7 +64,8 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 25] = [
     ("verilator-sys", &[], &[]),
     ("rnic-stimulus", &["rnic-layout"], &[]),
     ("rnic-endpoint", &["rnic-layout"], &["rnic-stimulus"]),
-    ("rnic-machine", &["rnic-driver", "rnic-layout", "rnic-stimulus", "verilator-sys"], &[]),
+    ("rnic-monitor", &["rnic-layout"], &["rnic-stimulus"]),
+    ("rnic-machine", &["rnic-driver", "rnic-layout", "rnic-monitor", "rnic-stimulus", "verilator-sys"], &[]),
     ("rnic-mutants", &[], &["rnic-hdl"]),
     ("rnic-workloads", &["rnic-driver", "rnic-endpoint", "rnic-layout", "rnic-stimulus"], &[]),
     (

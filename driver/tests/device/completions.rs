@@ -164,6 +164,19 @@ fn a_refused_cqe_fails_its_queue_and_its_queue_pair() {
 }
 
 #[test]
+fn a_success_that_nobody_asked_for_breaks_the_queue() {
+    let mut pair = pair();
+    let target = pair.domain.share(8, RemoteRights::WRITE).unwrap().remote();
+    pair.left.post_send(SendRequest::write(7, target)).unwrap();
+    // The CQE of the second request names the first one, which is not signalled.
+    pair.function.misbehave(Faults { completion_wr_id: Some(0), ..Faults::default() });
+    pair.left.post_send(SendRequest::write(8, target).signalled()).unwrap();
+    pair.idle(5);
+    let error = pair.queues[0].poll_one().unwrap_err();
+    assert_eq!(error, CompletionError::NotSignalled { qp_number: pair.left.number(), wr_id: 0 });
+}
+
+#[test]
 fn a_failed_completion_queue_says_so() {
     let pair = pair();
     pair.function.card().raise(0, AsyncEvent::CompletionQueueError, pair.queues[1].number());

@@ -27,7 +27,7 @@ pub struct TransmitRequest {
     pub payload_bytes: Bits<13>,
     /// The packet is a READ response.
     pub is_response: Bit,
-    /// The packet is the last response to its READ.
+    /// The packet is the last response to its READ, and no NAK in its place.
     pub ends_response: Bit,
 }
 

@@ -23,8 +23,9 @@
 //!    and fails the queue pair at once; no reply leaves after it.
 //! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
 //! 5. A READ or an atomic is released when the writes before it are done, and is open until its last response
-//!    is on its way to the wire. Replies of a queue pair wait while one is open, so none overtakes a response;
-//!    in ERR there are no more responses (protocol 3.5, 3.8).
+//!    is on its way to the wire. Replies of a queue pair wait while one is open, so none overtakes a response
+//!    (protocol 3.5, 3.8). One that became a NAK, or that ERR leaves unanswered, stays open, so nothing follows
+//!    that NAK; only the NAK of a failed write leaves in ERR all the same.
 //! 6. An atomic that was admitted is released whatever becomes of its queue pair.
 //! 7. A NAK that fails the queue pair does so when it leaves (protocol 3.6), so earlier replies have left.
 //!

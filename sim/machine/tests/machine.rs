@@ -1,5 +1,5 @@
 //! The simulated machine with a card in Verilog that copies memory, echoes frames, and breaks one rule at a time on request.
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::function::Function;
 use rnic_driver::memory::Purpose;
@@ -17,6 +17,7 @@ use rnic_machine::world::{CardOptions, Domain, Port, World, model_options};
 use rnic_stimulus::captures::Capture;
 use rnic_stimulus::chance::{Delay, Seed};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use verilator_sys::{Model, ModelOptions, Optimization};
@@ -39,8 +40,9 @@ fn model(width_bits: u32) -> Result<Model> {
     Ok(Model::build("echo_card", include_str!("fixtures/echo_card.v"), &model_options(options))?)
 }
 
+/// Options of a card whose frames are not judged, since it echoes any.
 fn options(width_bits: u32, host: HostOptions) -> CardOptions {
-    CardOptions { host, ..CardOptions::standard(width_bits) }
+    CardOptions { host, is_judged: false, ..CardOptions::standard(width_bits) }
 }
 
 /// A world of one card, out of reset, whose host has a source full of random bytes and a target.
@@ -341,6 +343,30 @@ fn every_planted_fault_is_seen_by_its_monitor() -> Result<()> {
     for (fault, rule, what) in faults {
         let rules = rules_of_fault(fault)?;
         assert!(rules.contains(&rule), "{what}: {rules:?}");
+    }
+    Ok(())
+}
+
+/// A card whose frames are judged, as usual, and that echoes the frame of a queue pair that it does not have.
+#[test]
+fn a_frame_that_no_set_up_allows_ends_the_run_with_all_that_is_known() -> Result<()> {
+    let mut world = World::new(33);
+    world.add_card(&model(512)?, CardOptions::standard(512))?;
+    let replay = world.add_station(Replay::new());
+    let wire_options = world.card(0).options().wire();
+    world.connect(Port::Station(replay), Port::Card(0), wire_options)?;
+    world.leave_reset()?;
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/rxe_rc_send_2500.pcap");
+    let capture = Capture::read(&path)?;
+    let frame = capture.roce_frames().next().context("there are some")?;
+    world.station::<Replay>(replay).send_at(0, Frame::new(frame.clone()));
+    let failure = world.run_for(5 * MICROSECOND_PS).unwrap_err();
+    assert!(failure.violations.iter().all(|violation| violation.rule == Rule::Wire), "{failure}");
+    let text = failure.to_string();
+    for part in
+        ["seed 33", "card0 at ", "wire 0, direction 1", "Destination: no queue pair", "RC_SEND_", " PSN 0x"]
+    {
+        assert!(text.contains(part), "{part} is missing: {text}");
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ pub const FAULTS: &[Fault] = &[
         kind: Kind::Lost,
         place: Place::Crate("endpoint"),
         means: "a wrong pad count is accepted",
-        judge: "endpoint",
+        judge: "frames",
     },
     Fault {
         name: "endpoint-read-not-counted",

@@ -112,12 +112,19 @@ impl ExactSizeIterator for Seeds {}
 /// Reads a number from the environment; `default` if the variable is not set.
 ///
 /// # Panics
-/// If the variable is set but is not a number: the run would not be the one that was asked for.
+/// If the variable is set but is not a number, or is a count of seeds that is 0: the run would not be the one that was asked for.
 pub fn number(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, and must be a number")),
+        Ok(text) => parsed(variable, &text),
         Err(_) => default,
     }
+}
+
+/// Parses a variable. A count of seeds must not be 0, or a test would pass with nothing run.
+fn parsed(variable: &str, text: &str) -> u64 {
+    let number = text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, and must be a number"));
+    assert!(number > 0 || variable != "RNIC_SEEDS", "RNIC_SEEDS is 0, so nothing would run");
+    number
 }
 
 /// Draws whether an event of this probability occurs. A probability of 0 or 1 draws nothing, so that a disabled option leaves
@@ -234,6 +241,14 @@ mod tests {
         let expected =
             format!("RNIC_FIRST_SEED=5 RNIC_SEEDS=1 cargo test -p rnic-stimulus -- --exact {test}");
         assert_eq!(replay(5), expected);
+    }
+
+    #[test]
+    fn no_seeds_are_no_run() {
+        assert_eq!((parsed("RNIC_SEEDS", "3"), parsed("RNIC_FIRST_SEED", "0")), (3, 0));
+        for (variable, text) in [("RNIC_SEEDS", "0"), ("RNIC_SEEDS", ""), ("RNIC_FIRST_SEED", "many")] {
+            assert!(std::panic::catch_unwind(|| parsed(variable, text)).is_err(), "{variable}={text}");
+        }
     }
 
     #[test]

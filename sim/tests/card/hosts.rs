@@ -5,11 +5,13 @@ use rand_chacha::ChaCha8Rng;
 use rnic_driver::state::{Init, ReadyToSend};
 use rnic_driver::{
     Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
-    ProtectionDomain, QueuePair, QueuePairOptions, Region, RemoteRights,
+    Path, ProtectionDomain, QueuePair, QueuePairOptions, Region, RemoteRights,
 };
 use rnic_layout::path::Pmtu;
+use rnic_layout::psn::PSN_COUNT;
 use rnic_stimulus::chance::Seed;
 use rnic_workloads::cards;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Turns within which an expected event must happen.
@@ -21,6 +23,8 @@ pub(crate) struct Host {
     pub(crate) queue: CompletionQueue,
     pub(crate) domain: ProtectionDomain,
     pub(crate) function: Arc<dyn Function>,
+    /// Queue pairs that were created.
+    queue_pairs: Cell<u32>,
 }
 
 impl Host {
@@ -28,12 +32,19 @@ impl Host {
         let device = Device::open(function.clone(), cards::options(seed, side))?;
         let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
         let domain = device.create_protection_domain()?;
-        Ok(Host { device, queue, domain, function })
+        Ok(Host { device, queue, domain, function, queue_pairs: Cell::new(side as u32) })
+    }
+
+    /// Options of the next queue pair. Of every three, one begins at the last PSN, and one shortly before the PSNs wrap around.
+    pub(crate) fn options(&self) -> QueuePairOptions {
+        let count = self.queue_pairs.replace(self.queue_pairs.get() + 1);
+        let first_psn = [None, Some(PSN_COUNT - 1), Some(PSN_COUNT - 3)][count as usize % 3];
+        QueuePairOptions { first_psn, ..QueuePairOptions::default() }
     }
 
     /// Creates a queue pair in INIT.
     pub(crate) fn queue_pair(&self, rights: RemoteRights) -> Result<QueuePair<Init>> {
-        let options = QueuePairOptions::default();
+        let options = self.options();
         let queue_pair = self.domain.create_queue_pair(&self.queue, &self.queue, &options)?;
         Ok(queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?)
     }
@@ -52,15 +63,28 @@ pub(crate) fn open(functions: [Arc<dyn Function>; 2], seed: Seed) -> Result<[Hos
     Ok([Host::new(first, seed, 0)?, Host::new(second, seed, 1)?])
 }
 
-/// Connects two queue pairs.
+/// Connects two queue pairs, over IPv6 if the QPN of the first is odd, with a DSCP, a flow label and mostly a VLAN tag that differ
+/// in the two directions.
 pub(crate) fn connect(
     [first, second]: [QueuePair<Init>; 2],
     pmtu: Pmtu,
     options: &ConnectOptions,
 ) -> Result<[QueuePair<ReadyToSend>; 2]> {
-    let infos = [first.info(0)?, second.info(0)?];
+    let version = first.number() % 2;
+    let infos = [first.info(version as usize)?, second.info(version as usize)?];
     let [from, to] = infos.map(|info| ConnectionInfo { path_mtu: pmtu, ..info });
-    Ok([first.connect(&to, options)?, second.connect(&from, options)?])
+    let options = |peer: &ConnectionInfo| {
+        let number = peer.qp_number;
+        let path = Path {
+            source_index: version as u8,
+            vlan: (number % 8 != 0).then_some(0x6000 | (number % 4094 + 1) as u16),
+            traffic_class: ((number % 63 + 1) << 2) as u8,
+            flow_label: number % 0xf_ffff + 1,
+            ..Path::new(peer.gid, peer.mac)
+        };
+        ConnectOptions { path: Some(path), ..*options }
+    };
+    Ok([first.connect(&to, &options(&to))?, second.connect(&from, &options(&from))?])
 }
 
 /// Any PMTU.

@@ -11,8 +11,8 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{
-    Completion, ConnectOptions, Function, QueuePair, QueuePairOptions, ReceiveRequest, RemoteMemory,
-    RemoteRights, SendRequest, SgList, SharedReceiveQueue, SharedReceiveQueueOptions, SharedRegion,
+    Completion, ConnectOptions, Function, QueuePair, ReceiveRequest, RemoteMemory, RemoteRights, SendRequest,
+    SgList, SharedReceiveQueue, SharedReceiveQueueOptions, SharedRegion,
 };
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
@@ -134,7 +134,7 @@ impl Run {
                 &second.queue,
                 &second.queue,
                 &self.shared,
-                &QueuePairOptions::default(),
+                &second.options(),
             )?;
             let receiver = receiver.initialize(RemoteRights::WRITE).map_err(rnic_driver::Error::from)?;
             let pmtu = any_pmtu(&mut self.random);

@@ -104,17 +104,19 @@ fn vlan(version: Version) -> Option<u16> {
     (version == IPV6).then_some(0x6064)
 }
 
-/// Path from the endpoint to the card.
+/// Path from the endpoint to the card. DSCP, flow label and hop limit are others than in the other direction.
 pub(crate) fn path_to_card(version: Version) -> packet::Path {
     let [peer, card] = [PEER_MAC, CARD_MAC].map(|mac| (MacAddress(mac), gids(mac)[version]));
     let vlan = vlan(version).map(VlanTag::from_control);
-    packet::Path { vlan, ..packet::Path::new(peer.0, peer.1, card.0, card.1) }
+    let path = packet::Path::new(peer.0, peer.1, card.0, card.1);
+    packet::Path { vlan, traffic_class: 0x28, flow_label: 0x5_4321, hop_limit: 3, ..path }
 }
 
 /// Path from the card to the endpoint.
 fn path_to_peer(version: Version) -> Path {
-    let vlan = vlan(version);
-    Path { source_index: version as u8, vlan, ..Path::new(gids(PEER_MAC)[version], PEER_MAC) }
+    let (source_index, vlan) = (version as u8, vlan(version));
+    let path = Path::new(gids(PEER_MAC)[version], PEER_MAC);
+    Path { source_index, vlan, traffic_class: 0x88, flow_label: 0x1_2345, hop_limit: 200, ..path }
 }
 
 /// Host of the card: ideal, standard or hostile. The seeds of the tests and both widths meet all three.

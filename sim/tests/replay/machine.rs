@@ -125,8 +125,11 @@ impl Machine {
             mac: peer.0.0,
             path_mtu: pmtu,
         };
-        let vlan = (flow.number / 2 % 2 == 1).then_some(VlanTag::from_control(0x2005));
-        let path = Some(Path { vlan: vlan.map(VlanTag::control), ..Path::new(peer.1, peer.0.0) });
+        let is_tagged = flow.number / 2 % 2 == 1;
+        let (vlan, traffic_class) =
+            if is_tagged { (Some(VlanTag::from_control(0x2005)), 0x48) } else { (None, 0) };
+        let path = Path { vlan: vlan.map(VlanTag::control), traffic_class, ..Path::new(peer.1, peer.0.0) };
+        let path = Some(path);
         let queue_pair = queue_pair.connect(&info, &ConnectOptions { path, ..ConnectOptions::default() })?;
         Ok(Machine {
             world,

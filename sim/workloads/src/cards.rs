@@ -221,6 +221,7 @@ fn connect_options(wrapping: &Wrapping, peer: &ConnectionInfo) -> ConnectOptions
         vlan: wrapping.vlan,
         traffic_class: wrapping.traffic_class,
         hop_limit: wrapping.hop_limit,
+        flow_label: wrapping.flow_label,
         ..Path::new(peer.gid, peer.mac)
     };
     let send = SendOptions { timeout: 14, retry_count: 0, rnr_retry: 0, read_atomic: None };

@@ -91,6 +91,7 @@ fn path(side: usize, wrapping: &Wrapping) -> Path {
         vlan: wrapping.vlan.map(VlanTag::from_control),
         traffic_class: wrapping.traffic_class,
         hop_limit: wrapping.hop_limit,
+        flow_label: wrapping.flow_label,
         ..Path::new(mac(side), gid(side, is_ipv4), mac(1 - side), gid(1 - side, is_ipv4))
     }
 }
@@ -347,6 +348,7 @@ impl Machine for Endpoints {
             }
             let posted = host.sends[pair].pop_front().context("a message completes that was not posted")?;
             if outcome.status == CompletionStatus::Success {
+                ensure!(posted.is_signalled, "wr_id {:#x} has a CQE and is not signalled", posted.wr_id);
                 outcome.contents = host.contents(&posted.sges);
             }
             outcomes.push(outcome);

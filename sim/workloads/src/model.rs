@@ -165,38 +165,45 @@ pub fn wr_id(pair: usize, index: usize) -> u64 {
     (pair as u64) << 32 | index as u64
 }
 
+/// Initial contents of a window.
+pub fn window() -> Vec<u8> {
+    (0..WINDOW_BYTES).map(window_background).collect()
+}
+
+/// Executes message `place` of a lane on the window that it accesses: the lane is that of host `side` in a pair.
+pub fn execute(plan: &Plan, side: usize, pair: usize, place: usize, message: &Message, window: &mut [u8]) {
+    let Some(range) = message.window() else { return };
+    match message.kind {
+        Kind::Write | Kind::WriteImmediate => {
+            window[range].copy_from_slice(&plan.payload(side, pair, place, message.length()));
+        }
+        kind if kind.is_atomic() => atomic(message, &mut window[range]),
+        _ => {}
+    }
+}
+
 fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairResult {
     let peer = 1 - side;
     // Window of the peer, as the messages of this side access it.
-    let mut remote: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
+    let mut remote = window();
     let mut sends: Vec<SendResult> = Vec::new();
     for (place, message) in pair.lanes[side].sends.iter().enumerate() {
         let mut result = send(message, CompletionStatus::Success);
         let range = message.window();
         if message.kind.is_answered() {
             let Source::Pieces(pieces) = &message.source else { panic!("it fills memory") };
-            let read = range.clone().map_or(&[][..], |range| &remote[range]);
+            let read = range.map_or(&[][..], |range| &remote[range]);
             result.contents = Some(contents(0, pieces, read));
-            if let Some(range) = range.filter(|_| message.kind.is_atomic()) {
-                atomic(message, &mut remote[range]);
-            }
-        } else if let Some(range) = range {
-            remote[range].copy_from_slice(&plan.payload(side, index, place, message.length()));
         }
+        execute(plan, side, index, place, message, &mut remote);
         sends.push(result);
     }
-    let mut window: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
+    let mut window = window();
     let mut posted = pair.receives(side).enumerate().map(|(place, receive)| (wr_id(index, place), receive));
     let mut receives = Vec::new();
     for (place, message) in pair.lanes[peer].sends.iter().enumerate() {
         let payload = plan.payload(peer, index, place, message.length());
-        if let Some(range) = message.window() {
-            match message.kind {
-                Kind::Write | Kind::WriteImmediate => window[range].copy_from_slice(&payload),
-                kind if kind.is_atomic() => atomic(message, &mut window[range]),
-                _ => {}
-            }
-        }
+        execute(plan, peer, index, place, message, &mut window);
         if message.kind.consumes() {
             receives.push(if pair.shares[side] {
                 arrive(None, message, &payload)

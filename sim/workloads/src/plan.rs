@@ -345,6 +345,8 @@ pub struct Wrapping {
     pub traffic_class: u8,
     /// Hop limit, or time to live.
     pub hop_limit: u8,
+    /// IPv6 flow label, from which the driver also makes the UDP source port.
+    pub flow_label: u32,
 }
 
 /// Two connected queue pairs.
@@ -521,11 +523,12 @@ impl Draw {
         if mistake == Some(Mistake::QueuePairRight) {
             lets_write[1 - side] = false;
         }
-        let wrapping = Wrapping {
+        let mut wrapping = Wrapping {
             is_ipv4: self.random.random(),
             vlan: self.random.random_bool(0.3).then(|| self.random.random_range(1..4095)),
             traffic_class: self.random.random_range(0..64) << 2,
             hop_limit: self.random.random_range(2..=255),
+            flow_label: 0,
         };
         let mut shares = [0, 1].map(|_| self.random.random_bool(self.options.shared_share));
         shares[1 - side] &= !mistake.is_some_and(Mistake::needs_own_receive);
@@ -546,6 +549,7 @@ impl Draw {
                 .random_bool(0.5)
                 .then(|| PSN_COUNT - self.random.random_range(1..=FIRST_PSN_DISTANCE_MAX))
         });
+        wrapping.flow_label = self.random.random_range(1..1 << 20);
         Pair { pmtu, wrapping, first_psns, lets_write, shares, lanes, ending }
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Queue pairs are served in an order that is drawn anew each round, and each posts a few requests at a time. A receive is
 //! known to its card before the message that consumes it is posted.
-use super::model::{Arrived, Model, ReceiveResult, SendResult, shared_index, shared_wr_id, wr_id};
+use super::model::{
+    Arrived, Model, ReceiveResult, SendResult, execute, shared_index, shared_wr_id, window, wr_id,
+};
 use super::plan::{Message, Plan, Receive};
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
@@ -144,7 +146,10 @@ pub fn run(plan: &Plan, machine: &mut impl Machine) -> Result<Totals> {
     let random = plan.seed.stream("run");
     let counts = || vec![Counts::default(); plan.pairs.len()];
     let (counts, shared) = ([counts(), counts()], Default::default());
-    let mut runner = Runner { plan, model: &model, machine, random, counts, shared, idle: 0 };
+    let windows =
+        || -> Vec<Window> { plan.pairs.iter().map(|_| Window { bytes: window(), executed: 0 }).collect() };
+    let windows = [windows(), windows()];
+    let mut runner = Runner { plan, model: &model, machine, random, counts, shared, windows, idle: 0 };
     runner.run().with_context(|| format!("seed {}", plan.seed.0))
 }
 
@@ -181,6 +186,14 @@ impl Counts {
     }
 }
 
+/// The window that messages of a host access at the peer, as it must be when those that are done have been executed.
+#[derive(Clone, Debug)]
+struct Window {
+    bytes: Vec<u8>,
+    /// Messages that are executed in `bytes`.
+    executed: usize,
+}
+
 struct Runner<'a, M: Machine> {
     plan: &'a Plan,
     model: &'a Model,
@@ -190,6 +203,8 @@ struct Runner<'a, M: Machine> {
     counts: [Vec<Counts>; 2],
     /// By host.
     shared: [Shared; 2],
+    /// By host whose messages access it, and pair.
+    windows: [Vec<Window>; 2],
     idle: usize,
 }
 
@@ -230,6 +245,9 @@ impl<M: Machine> Runner<'_, M> {
                 posted |= self.post_sends(side, pair, ends(side, pair).0, most)?;
             }
             self.turn(posted)?;
+            for &(side, pair) in &turns {
+                self.compare_window(side, pair)?;
+            }
             let is_done = |&(side, pair): &(usize, usize)| {
                 let (sends, receives) = ends(side, pair);
                 let counts = &self.counts[side][pair];
@@ -497,6 +515,37 @@ impl<M: Machine> Runner<'_, M> {
         let mut expected = expected.context("no such message was sent")?.clone();
         expected.contents = expected.contents_of(outcome.wr_id, &self.plan.shared[side][index]);
         compare_receive(&expected, outcome)
+    }
+
+    /// Compares the window that messages of a host access with what those that are done have left there, if there are more of
+    /// them than before. Bytes that messages in flight may change are not compared.
+    fn compare_window(&mut self, side: usize, pair: usize) -> Result<()> {
+        let Counts { sends_done, sends_posted, .. } = self.counts[side][pair];
+        let (plan, expected) = (self.plan, &mut self.windows[side][pair]);
+        if expected.executed == sends_done {
+            return Ok(());
+        }
+        let sends = || plan.pairs[pair].sends(side).enumerate();
+        for (place, message) in sends().take(sends_done).skip(expected.executed) {
+            execute(plan, side, pair, place, message, &mut expected.bytes);
+        }
+        expected.executed = sends_done;
+        let mut found = self.machine.window(1 - side, pair)?;
+        let in_flight = sends().take(sends_posted).skip(sends_done);
+        for range in in_flight.filter_map(|(_, message)| message.window()) {
+            if let Some(place) = found.get_mut(range.clone()) {
+                place.copy_from_slice(&expected.bytes[range]);
+            }
+        }
+        if let Some(place) = first_difference(&found, &expected.bytes) {
+            bail!(
+                "host {}, window of pair {pair}, after {sends_done} messages: byte {place} is {:?} and not {:?}",
+                1 - side,
+                found.get(place),
+                expected.bytes.get(place)
+            );
+        }
+        Ok(())
     }
 
     fn memory(&mut self) -> Result<()> {

@@ -128,14 +128,18 @@ fn drops_replies(event: SetupEvent) -> Bit {
     event.kind == SetupKind::Restart || event.state == QpState::Reset as u64
 }
 
-/// Says whether a setup event puts a queue pair into the ready queue: in ERR no READ is answered any more, so a
-/// reply that waits for responses may leave.
+/// Says whether a setup event takes the READs for answered that are open: in ERR the NAK of a failed write waits
+/// for no response. An acknowledgement would pass a READ whose responses do not come, or are still on their way.
+#[kernel]
+fn closes_reads(record: ReplyRecord, event: SetupEvent) -> Bit {
+    event.state == QpState::Error as u64 && record.failed
+}
+
+/// Says whether a setup event puts a queue pair into the ready queue: its reply waited for responses, and need
+/// not any more.
 #[kernel]
 pub(super) fn resumes(record: ReplyRecord, event: SetupEvent) -> Bit {
-    event.state == QpState::Error as u64
-        && record.reads_open.any()
-        && record.first.is_owed
-        && !record.is_queued
+    closes_reads(record, event) && record.reads_open.any() && record.first.is_owed && !record.is_queued
 }
 
 /// Gives the record after a setup event.
@@ -143,7 +147,7 @@ pub(super) fn resumes(record: ReplyRecord, event: SetupEvent) -> Bit {
 pub(super) fn record_after_setup(record: ReplyRecord, event: SetupEvent) -> ReplyRecord {
     let restarts = event.kind == SetupKind::Restart;
     let drops = drops_replies(event);
-    let closes_all = drops || event.state == QpState::Error as u64;
+    let closes_all = drops || closes_reads(record, event);
     ReplyRecord {
         is_alive: event.state != QpState::Reset as u64,
         generation: event.generation,
@@ -445,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_and_reset_drop_what_is_owed_and_err_closes_reads() {
+    fn a_restart_and_reset_drop_what_is_owed_and_err_closes_reads_for_the_nak_of_a_failed_write() {
         let owing = ReplyRecord {
             failed: true,
             reads_open: bits(2),
@@ -473,8 +477,15 @@ mod tests {
             assert_eq!(record_after_setup(owing, event), expected, "{event:?}");
         }
         let error = event(Life, QpState::Error);
+        let waiting = ReplyRecord { failed: false, ..owing };
+        assert_eq!(
+            record_after_setup(waiting, error),
+            ReplyRecord { failed: false, ..set },
+            "READs stay open"
+        );
         for (record, expected) in [
             (owing, true),
+            (waiting, false),
             (ReplyRecord { is_queued: true, ..owing }, false),
             (ReplyRecord { reads_open: bits(0), ..owing }, false),
             (ReplyRecord { first: nothing(), ..owing }, false),

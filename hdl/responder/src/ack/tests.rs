@@ -83,6 +83,50 @@ impl World {
         self.run(30);
     }
 
+    /// A READ whose last response has this PSN is released.
+    fn read(&mut self, psn: u64) {
+        let before = self.released.received.len();
+        self.replies.push(AckNotice {
+            queue_pair: bits(QUEUE_PAIR),
+            generation: bits(3),
+            psn: bits(psn),
+            is_read: true,
+            ..AckNotice::default()
+        });
+        self.run(30);
+        assert_eq!(self.released.received.len(), before + 1);
+    }
+
+    /// The last response of a READ is on its way.
+    fn close(&mut self) {
+        let closed = ReadClosed { queue_pair: bits(QUEUE_PAIR), generation: bits(3) };
+        self.bench.block.read_closed.next = closed;
+        self.bench.block.read_closed_valid.next = true;
+        self.run(40);
+    }
+
+    /// The host refuses a write of payload.
+    fn refuse_write(&mut self) {
+        self.failures.push(WriteFailure {
+            owner: WriteOwner::Payload,
+            queue_pair: bits(QUEUE_PAIR),
+            generation: bits(3),
+            ..WriteFailure::default()
+        });
+    }
+
+    /// The queue pair enters ERR.
+    fn end(&mut self) {
+        self.setup.push(SetupEvent {
+            kind: SetupKind::Life,
+            queue_pair: bits(QUEUE_PAIR),
+            state: bits(QpState::Error as u64),
+            generation: bits(3),
+            ..SetupEvent::default()
+        });
+        self.run(40);
+    }
+
     fn done(&mut self, count: u64) {
         self.bench.block.done_count.next = bits(count);
         self.run(40);
@@ -118,21 +162,48 @@ fn replies_leave_when_their_writes_are_done_and_the_newest_covers_those_before_i
 fn no_reply_overtakes_a_response() {
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
-        world.replies.push(AckNotice {
-            queue_pair: bits(QUEUE_PAIR),
-            generation: bits(3),
-            psn: bits(104),
-            is_read: true,
-            ..AckNotice::default()
-        });
-        world.run(30);
-        assert_eq!(world.released.received.len(), 1);
+        world.read(104);
         world.reply(ACK, 105, 0);
         assert_eq!(world.sent(), []);
-        world.bench.block.read_closed.next = ReadClosed { queue_pair: bits(QUEUE_PAIR), generation: bits(3) };
-        world.bench.block.read_closed_valid.next = true;
-        world.run(40);
+        world.close();
         assert_eq!(world.sent(), [(ACK, 105)]);
+    }
+}
+
+/// In ERR, responses that were made before are still on their way, and the others never come.
+#[test]
+fn no_acknowledgement_passes_a_read_that_err_leaves_open() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.read(104);
+        world.reply(ACK, 105, 0);
+        world.end();
+        world.reply(ACK, 106, 0);
+        world.end();
+        assert_eq!(world.sent(), []);
+        world.close();
+        assert_eq!(world.sent(), [(ACK, 105), (ACK, 106)], "the responses were on their way");
+        world.read(107);
+        world.reply(ACK, 108, 0);
+        assert_eq!(world.sent(), []);
+    }
+}
+
+/// The host refuses a write while a READ is open that is not answered any more.
+#[test]
+fn the_nak_of_a_failed_write_leaves_in_err() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.read(104);
+        world.reply(ACK, 105, 0);
+        world.refuse_write();
+        world.run(60);
+        assert_eq!(world.sent(), []);
+        assert_eq!(world.notices.received.len(), 1);
+        world.end();
+        assert_eq!(world.sent(), [(NAK_OPERATIONAL, 105)]);
+        world.reply(ACK, 106, 0);
+        assert_eq!(world.sent(), []);
     }
 }
 
@@ -157,12 +228,7 @@ fn a_failed_write_becomes_a_nak_for_the_first_psn_that_is_not_acknowledged() {
         assert_eq!(world.sent(), [(ACK, 100)]);
         world.reply(ACK, 101, 1);
         for _ in 0..2 {
-            world.failures.push(WriteFailure {
-                owner: WriteOwner::Payload,
-                queue_pair: bits(QUEUE_PAIR),
-                generation: bits(3),
-                ..WriteFailure::default()
-            });
+            world.refuse_write();
         }
         world.run(60);
         assert_eq!(world.sent(), [], "the turn comes with the write that the queue pair waits for");

@@ -11,7 +11,7 @@
 //! Two cycles a response.
 //!
 //! 1. Responses leave in order. A response that is not allowed, or that the host has failed, becomes a NAK, and
-//!    later responses of the same queue pair are dropped.
+//!    later responses of the same queue pair are dropped. A NAK leaves its READ open, so no acknowledgement follows it.
 //! 2. A response whose payload gather could not read becomes NAK 0x63 at its PSN, unless the queue pair has
 //!    failed before.
 use super::record::{ACKNOWLEDGE, RESPONSE_MIDDLE, Response};
@@ -210,7 +210,7 @@ impl Logic for ResponseSender {
                 )),
                 payload_bytes: select(is_nak, bits::<13>(0), response.payload_bytes),
                 is_response: true,
-                ends_response: is_nak || response.ends,
+                ends_response: !is_nak && response.ends,
                 ..Default::default()
             },
             span_count: select(is_nak || !has_bytes, bits::<2>(0), bits::<2>(1)),

@@ -362,7 +362,7 @@ impl World {
         let psn = headers.psn.to_u64() as u32;
         let is_lost = life.lost.contains(&psn);
         if headers.opcode == Operation::Acknowledge as u64 && syndrome == NAK_OPERATIONAL && is_lost {
-            assert!(headers.ends_response && command.span_count == 0 && headers.payload_bytes == 0);
+            assert!(!headers.ends_response && command.span_count == 0 && headers.payload_bytes == 0);
             life.has_failed = true;
             return;
         }
@@ -375,7 +375,7 @@ impl World {
         assert!(found.is_none_or(|found| found.is_told), "an atomic is answered when its result is there");
         if found.is_some_and(|found| found.has_failed) {
             assert_eq!((headers.opcode.to_u64(), syndrome), (Operation::Acknowledge as u64, NAK_OPERATIONAL));
-            assert!(psn == owed.psn && msn == owed.msn && headers.ends_response && command.span_count == 0);
+            assert!(psn == owed.psn && msn == owed.msn && !headers.ends_response && command.span_count == 0);
             life.has_failed = true;
             return;
         }
@@ -390,7 +390,7 @@ impl World {
         );
         if !answer.ok {
             assert_eq!((headers.opcode.to_u64(), syndrome), (Operation::Acknowledge as u64, NAK_ACCESS));
-            assert!(msn == owed.msn && headers.ends_response && command.span_count == 0);
+            assert!(msn == owed.msn && !headers.ends_response && command.span_count == 0);
             life.has_failed = true;
             return;
         }

@@ -37,6 +37,7 @@ use read::Reads;
 use registers::Registers;
 use rnic_layout::doorbell::SEND;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
+use rnic_monitor::Monitor;
 use rnic_stimulus::chance::{Seed, happens};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -179,6 +180,11 @@ impl Host {
         &mut self.order
     }
 
+    /// Monitor of the frames of the card's port, which knows what software has set up.
+    pub fn port_mut(&mut self) -> &mut Monitor {
+        self.overheard.port_mut()
+    }
+
     /// Trail of events, for measurements.
     pub fn trail_mut(&mut self) -> &mut Trail {
         self.order.trail_mut()
@@ -286,6 +292,9 @@ impl Host {
         }
         let (memory, order) = (&mut self.memory, &mut self.order);
         to_card.write_done = self.writes.cycle(now_ps, options, &mut self.up, memory, order, log);
+        for answer in self.order.take_answers() {
+            self.overheard.port_mut().answer(now_ps, &answer);
+        }
         if to_card.write_done.is_some() {
             self.order.trail_mut().note(now_ps, Moment::WriteDone);
         }
@@ -297,6 +306,9 @@ impl Host {
         }
         let options = &self.options;
         to_card.read_word = self.reads.cycle(now_ps, options, &mut self.memory);
+        if to_card.read_word.is_some_and(|word| word.error) {
+            self.overheard.port_mut().read_failed();
+        }
         if to_card.read_word.is_some_and(|word| word.last) {
             self.order.trail_mut().note(now_ps, Moment::ReadAnswered);
         }
@@ -345,7 +357,7 @@ impl Host {
         let (memory, order) = (&self.memory, &mut self.order);
         let is_whole = strobe == 0xff;
         match bar {
-            Bar::Registers if is_whole => self.overheard.register(offset, value, memory, order),
+            Bar::Registers if is_whole => self.overheard.register(now_ps, offset, value, memory, order),
             Bar::Registers => {}
             Bar::Doorbells => {
                 order.doorbell(offset, value, strobe);

@@ -12,6 +12,7 @@
 //! | [`Rule::Release`] | [`posted`] | software unmaps memory that no object of the card uses |
 //! | [`Rule::Order`] | [`order`], informed by [`overhear`] | payload, then CQE, then EQE, then interrupt |
 //! | [`Rule::Frame`] | [`crate::wire::mac`] | frames leave complete, in time, and not marked as bad |
+//! | [`Rule::Wire`] | [`rnic_monitor`], informed by [`overhear`] | frames are those that the set-up and the frames before allow |
 //! | [`Rule::Counters`] | [`counters`] | each frame from the wire increments exactly one counter |
 //! | [`Rule::Pools`] | [`dma`] | nothing is in flight at the end |
 //!
@@ -50,6 +51,8 @@ pub enum Rule {
     Order,
     /// Frames leave complete and in time.
     Frame,
+    /// Frames are what set-up and protocol allow.
+    Wire,
     /// Counters account for all frames.
     Counters,
     /// Nothing is in flight at the end.

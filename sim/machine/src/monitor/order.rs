@@ -11,6 +11,7 @@
 //! 5. The payload of a work request is not written after its CQE is visible.
 use super::trail::{Moment, Trail};
 use super::{Log, Rule};
+use rnic_layout::admin::{ANSWER_BYTES, Answer};
 use rnic_layout::doorbell::{self, CompletionDoorbell, EventDoorbell};
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use rnic_layout::queue::completion::Cqe;
@@ -109,6 +110,9 @@ pub struct OrderMonitor {
     work: Vec<Work>,
     /// Low halves of doorbells that are written in two halves, by offset.
     low_halves: BTreeMap<u64, u64>,
+    /// Address and length of the ring of answers to commands, and the answers that have become visible.
+    answer_ring: (u64, u64),
+    answers: Vec<Answer>,
     trail: Trail,
 }
 
@@ -124,6 +128,17 @@ impl OrderMonitor {
             announced: 0,
             armed_at: None,
         });
+    }
+
+    /// Watches the ring of answers to commands.
+    pub fn watch_answers(&mut self, address: u64, entries_log2: u8) {
+        self.answer_ring = (address, (ANSWER_BYTES as u64) << entries_log2);
+    }
+
+    /// Takes the answers that have become visible since the last call, in order.
+    #[inline]
+    pub fn take_answers(&mut self) -> Vec<Answer> {
+        std::mem::take(&mut self.answers)
     }
 
     /// Stops watching a ring.
@@ -193,6 +208,10 @@ impl OrderMonitor {
                     format!("payload of {of}, tag {tag:#x} is written at {address:#x} after its completion")
                 });
             }
+        }
+        if overlaps(self.answer_ring.0, self.answer_ring.1, address, length) {
+            self.answers
+                .extend(bytes.chunks_exact(ANSWER_BYTES).filter_map(|bytes| Answer::parse(bytes).ok()));
         }
         let mut moment = Moment::PayloadVisible;
         for index in 0..self.rings.len() {

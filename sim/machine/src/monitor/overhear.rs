@@ -1,5 +1,5 @@
-//! Learns of rings and payload buffers from what software writes to the card: registers, commands of the admin queue, and
-//! doorbells. The monitors therefore need no help of a test.
+//! Learns of rings, payload buffers and queue pairs from what software writes to the card: registers, commands of the admin
+//! queue, and doorbells. The monitors therefore need no help of a test.
 //!
 //! Commands count from the moment at which their doorbell begins, which is before the card can execute them. Doorbells in two
 //! halves are not evaluated; a test that uses them informs [`OrderMonitor`] itself.
@@ -10,10 +10,11 @@ use rnic_layout::doorbell::{RECEIVE, SHARED_RECEIVE, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, PAGE_ENTRIES_LOG2, WQE_SLOT_BYTES};
 use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::registers::{
-    AdminControl, Control, EventQueueControl, REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL,
-    REG_CONTROL, REG_EVENT_QUEUE_BASE, REG_EVENT_QUEUE_CONTROL,
+    AdminControl, Control, EventQueueControl, REG_ADMIN_ANSWER_BASE, REG_ADMIN_COMMAND_BASE,
+    REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL, REG_CONTROL, REG_EVENT_QUEUE_BASE, REG_EVENT_QUEUE_CONTROL,
 };
 use rnic_layout::state::{AttributeMask, QpState};
+use rnic_monitor::Monitor;
 use std::collections::BTreeMap;
 
 /// Length of a command, in bytes.
@@ -79,27 +80,47 @@ pub struct Overheard {
     command_base: u64,
     commands_log2: u8,
     commands: u16,
+    answer_base: u64,
     event_base: u64,
     regions: BTreeMap<u32, Region>,
     receive_queues: BTreeMap<u32, ReceiveQueue>,
     shared_receive_queues: BTreeMap<u32, ReceiveQueue>,
+    port: Monitor,
 }
 
 impl Overheard {
+    /// Monitor of the frames of the card's port.
+    pub fn port_mut(&mut self) -> &mut Monitor {
+        &mut self.port
+    }
+
     /// Software writes a register of eight bytes in BAR 0.
-    pub fn register(&mut self, offset: u64, value: u64, memory: &Memory, order: &mut OrderMonitor) {
+    pub fn register(
+        &mut self,
+        now_ps: u64,
+        offset: u64,
+        value: u64,
+        memory: &Memory,
+        order: &mut OrderMonitor,
+    ) {
         let bytes = value.to_le_bytes();
+        self.port.register(offset, value);
         let is = |register: rnic_layout::registers::Register| u64::from(register.offset) == offset;
         if is(REG_CONTROL) {
             if Control::parse(&bytes).is_ok_and(|control| control.reset) {
-                *self = Overheard::default();
+                let mut port = std::mem::take(&mut self.port);
+                port.reset(now_ps);
+                *self = Overheard { port, ..Overheard::default() };
                 order.forget_all();
             }
         } else if is(REG_ADMIN_COMMAND_BASE) {
             self.command_base = value;
+        } else if is(REG_ADMIN_ANSWER_BASE) {
+            self.answer_base = value;
         } else if is(REG_ADMIN_CONTROL) {
             if let Ok(control) = AdminControl::parse(&bytes) {
                 (self.commands_log2, self.commands) = (control.entries_log2, 0);
+                order.watch_answers(self.answer_base, control.entries_log2);
             }
         } else if is(REG_ADMIN_DOORBELL) {
             self.commands(value as u16, memory, order);
@@ -134,6 +155,7 @@ impl Overheard {
 
     fn command(&mut self, command: &Command, memory: &Memory, order: &mut OrderMonitor) {
         let number = command.header.object_number;
+        self.port.command(command);
         match command.body {
             Body::CreateCompletionQueue(body) => order.watch(Ring {
                 kind: RingKind::Completion,
@@ -266,7 +288,7 @@ mod tests {
         }
 
         fn register(&mut self, offset: u32, value: u64) {
-            self.overheard.register(offset.into(), value, &self.memory, &mut self.order);
+            self.overheard.register(0, offset.into(), value, &self.memory, &mut self.order);
         }
 
         fn command(&mut self, opcode: CommandOpcode, object_number: u32, body: Body) {

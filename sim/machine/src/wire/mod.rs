@@ -221,8 +221,11 @@ impl Direction {
         self.flights.peek().map(|Reverse(flight)| flight.arrives_ps)
     }
 
-    /// Sends a frame whose first bit was sent at `start_ps`, now or before.
-    pub fn send(&mut self, now_ps: u64, start_ps: u64, mut frame: Frame) {
+    /// Sends a frame whose first bit was sent at `start_ps`, now or before. Returns whether it will arrive once, in order, and as
+    /// it was sent.
+    pub fn send(&mut self, now_ps: u64, start_ps: u64, mut frame: Frame) -> bool {
+        let before = self.counts;
+        let sent = self.script.as_ref().map(|_| frame.clone());
         let index = self.counts.sent;
         self.counts.sent += 1;
         self.counts.last_sent_ps = start_ps;
@@ -232,14 +235,14 @@ impl Direction {
             Fate::Pass => {}
             Fate::Lose => {
                 self.counts.lost += 1;
-                return;
+                return false;
             }
             Fate::Duplicate => is_twice = true,
             Fate::HoldBack { ps } => held_ps = Some(ps),
             Fate::Leave => {
                 if happens(&mut self.random, self.options.loss) {
                     self.counts.lost += 1;
-                    return;
+                    return false;
                 }
                 is_twice = happens(&mut self.random, self.options.duplicate);
                 if happens(&mut self.random, self.options.reorder) {
@@ -248,11 +251,15 @@ impl Direction {
                 self.damage(&mut frame);
             }
         }
+        let is_changed = sent.is_some_and(|sent| sent != frame);
         if is_twice {
             self.counts.duplicated += 1;
             self.enqueue(now_ps, start_ps, frame.clone(), None);
         }
         self.enqueue(now_ps, start_ps, frame, held_ps);
+        let faults =
+            |counts: &WireCounts| counts.duplicated + counts.reordered + counts.flipped + counts.damaged;
+        !is_changed && faults(&before) == faults(&self.counts)
     }
 
     /// Applies random bit flips, damage and congestion marks to a frame.

@@ -58,6 +58,8 @@ pub struct CardOptions {
     pub bits_per_second: u64,
     /// Host of the card.
     pub host: HostOptions,
+    /// The frames that the card sends are judged. False only for a card that does not speak RoCEv2.
+    pub is_judged: bool,
 }
 
 impl CardOptions {
@@ -79,6 +81,7 @@ impl CardOptions {
             mac: ClockOptions::steady(mac_hertz),
             bits_per_second,
             host: HostOptions::STANDARD,
+            is_judged: true,
         }
     }
 
@@ -512,7 +515,23 @@ impl Card {
 
     /// Delivers a frame to the MAC, whose first byte arrives at `start_ps`.
     pub fn arrive(&mut self, start_ps: u64, frame: Frame) {
+        if self.options.is_judged {
+            self.host.port_mut().received(start_ps, &frame.bytes, frame.is_damaged);
+        }
         self.receive.arrive(start_ps, frame);
+    }
+
+    /// Judges a frame that the card sends on a wire; `wire` is its index and direction.
+    pub fn judge(&mut self, now_ps: u64, wire: Option<(usize, usize)>, frame: &Frame) {
+        if !self.options.is_judged {
+            return;
+        }
+        for finding in self.host.port_mut().sent(now_ps, &frame.bytes) {
+            self.log.report(now_ps, Rule::Wire, || match wire {
+                Some((wire, direction)) => format!("wire {wire}, direction {direction}: {finding}"),
+                None => format!("no wire: {finding}"),
+            });
+        }
     }
 
     /// Starts to measure the time that the model's evaluation takes.

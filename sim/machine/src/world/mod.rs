@@ -318,8 +318,10 @@ impl World {
             Event::Edge { card, domain } => {
                 if let Some(departure) = self.cards[card].edge(now_ps, domain) {
                     self.card_recorders[card].frame(now_ps, &departure.frame);
-                    if let Some((wire, end)) = self.card_wires[card] {
-                        self.wires[wire].directions[end].send(now_ps, departure.start_ps, departure.frame);
+                    let place = self.card_wires[card];
+                    self.cards[card].judge(now_ps, place, &departure.frame);
+                    if let Some((wire, end)) = place {
+                        self.send(wire, end, departure.start_ps, departure.frame);
                     }
                 }
             }
@@ -364,9 +366,22 @@ impl World {
         };
         peer.recorder.frame(now_ps, &frame);
         if let Some((wire, end)) = self.station_wires[station] {
-            let direction = &mut self.wires[wire].directions[end];
-            peer.free_ps = now_ps + frame.duration_ps(direction.options().bits_per_second);
-            direction.send(now_ps, now_ps, frame);
+            let rate = self.wires[wire].directions[end].options().bits_per_second;
+            peer.free_ps = now_ps + frame.duration_ps(rate);
+            self.send(wire, end, now_ps, frame);
+        }
+    }
+
+    /// Sends a frame on a wire. The cards at its ends may repeat requests if the wire does not deliver it as it was sent.
+    fn send(&mut self, wire: usize, end: usize, start_ps: u64, frame: Frame) {
+        let Wire { ports, directions } = &mut self.wires[wire];
+        if directions[end].send(self.now_ps, start_ps, frame) {
+            return;
+        }
+        for port in ports {
+            if let Port::Card(card) = *port {
+                self.cards[card].host_mut().port_mut().fault();
+            }
         }
     }
 

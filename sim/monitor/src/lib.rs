@@ -1,0 +1,343 @@
+//! The passive monitor of a card's network port: it judges each frame that the card sends, in every run.
+//!
+//! ```text
+//!   software ── registers, commands ──> card ── frames ──────────────> wire
+//!                    │                   ^          │                    │
+//!                    │   answers ────────┤          │     frames <───────┘
+//!                    v       v           v          v        v
+//!                 ┌─────────────────────────────────────────────┐
+//!                 │ set-up          state of each queue pair    │──> findings
+//!                 └─────────────────────────────────────────────┘
+//! ```
+//!
+//! It knows the contract (`rnic-layout`), what software has written to the card, and what has crossed the port. It knows no card
+//! and no endpoint, so it shares no mistake with them. Frames of the peer are noted and not judged: tests send wrong ones on
+//! purpose.
+//!
+//! 1. A frame of RC names its receiver only, so the sender is that queue pair of the card whose peer it is.
+//! 2. A command counts from its doorbell on. Until its answer is there, and [`LINGER_PS`] longer, frames of the set-up before are
+//!    allowed as well; if the command is refused, only those.
+//! 3. What the specification leaves open is not judged: how often ACKs are coalesced, the identification of IPv4, when a frame is
+//!    sent.
+//! 4. A packet is left out only if the host has failed to give a read, and only with the packet in its place that protocol 2.4 wants.
+//! 5. A bound is never too strict because of a frame that the card may have dropped.
+mod frame;
+mod requests;
+mod responses;
+mod rule;
+mod set_up;
+
+pub use rule::{Finding, Rule};
+
+use rnic_layout::admin::{Answer, Body, Command, CommandOpcode, CommandStatus, CreateAddressHandle};
+use rnic_layout::opcode::{self, Class, Opcode};
+use rnic_layout::wire::{Filter, PacketRepr, classify, explain};
+use rule::Findings;
+use set_up::{Port, QueuePair};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Time for which frames of the set-up before may follow the answer to a command: those that wait in the MAC. In picoseconds.
+pub const LINGER_PS: u64 = 20_000_000;
+
+/// A queue pair, and what it was before a command that is being executed.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// As the newest command says; `None` if it was destroyed.
+    now: Option<QueuePair>,
+    before: Option<Before>,
+}
+
+/// A queue pair before a command.
+#[derive(Clone, Debug)]
+struct Before {
+    queue_pair: QueuePair,
+    /// Time up to which it counts; unknown until the answer is there.
+    until_ps: Option<u64>,
+}
+
+/// A command without its answer.
+#[derive(Clone, Debug)]
+struct Pending {
+    tag: u16,
+    undo: Undo,
+}
+
+/// What a refused command would have changed.
+#[derive(Clone, Debug)]
+enum Undo {
+    Nothing,
+    Handle(u32, Option<CreateAddressHandle>),
+    QueuePair(u32),
+}
+
+/// Monitor of the port of one card.
+#[derive(Clone, Debug, Default)]
+pub struct Monitor {
+    port: Port,
+    handles: BTreeMap<u32, CreateAddressHandle>,
+    queue_pairs: BTreeMap<u32, Entry>,
+    /// For each QPN of a peer, the QPNs of the card that have had it as their peer.
+    of_peer: BTreeMap<u32, BTreeSet<u32>>,
+    pending: VecDeque<Pending>,
+    /// Reads of the card that the host has failed to give.
+    failed_reads: u64,
+}
+
+impl Monitor {
+    /// Software writes a register of eight bytes in BAR 0.
+    pub fn register(&mut self, offset: u64, value: u64) {
+        self.port.register(offset, value);
+    }
+
+    /// Software resets the card, which then forgets all objects. Frames that are in the MAC may still leave.
+    pub fn reset(&mut self, now_ps: u64) {
+        let numbers: Vec<u32> = self.queue_pairs.keys().copied().collect();
+        for number in numbers {
+            self.change(number, |_| None);
+            self.confirm(number, now_ps);
+        }
+        (self.handles, self.pending) = Default::default();
+    }
+
+    /// Software posts a command and rings the doorbell.
+    pub fn command(&mut self, command: &Command) {
+        let number = command.header.object_number;
+        let undo = match command.body {
+            Body::AddressHandle(body) => Undo::Handle(number, self.handles.insert(number, body)),
+            Body::CreateQueuePair(body) => {
+                self.change(number, |_| Some(QueuePair::new(body.service)));
+                Undo::QueuePair(number)
+            }
+            Body::ModifyQueuePair(body) if self.queue_pairs.contains_key(&number) => {
+                let handle = self.handles.get(&body.address_handle).copied();
+                self.change(number, |queue_pair| {
+                    let mut queue_pair = queue_pair?.clone();
+                    queue_pair.modify(&body, handle);
+                    Some(queue_pair)
+                });
+                Undo::QueuePair(number)
+            }
+            Body::Destroy if command.header.opcode == CommandOpcode::DestroyQueuePair => {
+                if self.queue_pairs.contains_key(&number) {
+                    self.change(number, |_| None);
+                    Undo::QueuePair(number)
+                } else {
+                    Undo::Nothing
+                }
+            }
+            Body::Destroy if command.header.opcode == CommandOpcode::DestroyAddressHandle => {
+                Undo::Handle(number, self.handles.remove(&number))
+            }
+            _ => Undo::Nothing,
+        };
+        self.pending.push_back(Pending { tag: command.header.tag, undo });
+    }
+
+    /// The card has answered a command.
+    pub fn answer(&mut self, now_ps: u64, answer: &Answer) {
+        let Some(place) = self.pending.iter().position(|pending| pending.tag == answer.tag) else { return };
+        let Some(Pending { undo, .. }) = self.pending.remove(place) else { return };
+        let is_refused = answer.status != CommandStatus::Success;
+        match undo {
+            Undo::Nothing => {}
+            Undo::Handle(number, before) if is_refused => {
+                self.handles.remove(&number);
+                self.handles.extend(before.map(|before| (number, before)));
+            }
+            Undo::Handle(..) => {}
+            Undo::QueuePair(number) if is_refused => self.undo(number),
+            Undo::QueuePair(number) => self.confirm(number, now_ps),
+        }
+    }
+
+    /// Changes a queue pair, and keeps what it was.
+    fn change(&mut self, number: u32, change: impl FnOnce(Option<&QueuePair>) -> Option<QueuePair>) {
+        let entry = self.queue_pairs.entry(number).or_insert(Entry { now: None, before: None });
+        let next = change(entry.now.as_ref());
+        let sends = |queue_pair: &QueuePair| {
+            queue_pair.set_up.state.permissions().transmit != rnic_layout::state::Traffic::None
+        };
+        if let Some(now) = std::mem::replace(&mut entry.now, next) {
+            // Of two that overlap, the one that may have frames on their way is kept.
+            let keeps = entry.before.as_ref().is_some_and(|before| sends(&before.queue_pair) && !sends(&now));
+            let kept = if keeps { entry.before.take().map_or(now, |before| before.queue_pair) } else { now };
+            entry.before = Some(Before { queue_pair: kept, until_ps: None });
+        }
+        if let Some(now) = &entry.now {
+            self.of_peer.entry(now.set_up.peer).or_default().insert(number);
+        }
+    }
+
+    /// A command for a queue pair was executed.
+    fn confirm(&mut self, number: u32, now_ps: u64) {
+        if let Some(before) = self.queue_pairs.get_mut(&number).and_then(|entry| entry.before.as_mut()) {
+            before.until_ps = Some(now_ps + LINGER_PS);
+        }
+    }
+
+    /// A command for a queue pair was refused.
+    fn undo(&mut self, number: u32) {
+        if let Some(entry) = self.queue_pairs.get_mut(&number) {
+            entry.now = entry.before.take().map(|before| before.queue_pair);
+        }
+    }
+
+    /// The host fails to give a read to the card. If it was payload, its packet is left out (protocol 2.4).
+    pub fn read_failed(&mut self) {
+        self.failed_reads += 1;
+    }
+
+    /// A fault of the wire may have lost frames from or to the card, so requests may be repeated.
+    pub fn fault(&mut self) {
+        let queue_pairs = self.queue_pairs.values_mut().filter_map(|entry| entry.now.as_mut());
+        queue_pairs
+            .filter_map(|queue_pair| queue_pair.requester.as_mut())
+            .for_each(|requester| requester.excuse());
+    }
+
+    /// A frame arrives at the card.
+    pub fn received(&mut self, now_ps: u64, frame: &[u8], is_damaged: bool) {
+        let Ok(packet) = classify(frame, is_damaged, &self.port.filter) else { return };
+        let Some(entry) = self.queue_pairs.get_mut(&packet.bth.destination_qp) else { return };
+        let row = opcode::lookup(packet.bth.opcode);
+        let class = row.map_or(Class::Request, |row| row.class);
+        let before = entry.before.as_mut().map(|before| &mut before.queue_pair);
+        for queue_pair in entry.now.iter_mut().chain(before) {
+            if !frame::is_for(&queue_pair.set_up, &self.port, &packet, class) {
+                continue;
+            }
+            match (class, row) {
+                (Class::Request, _) => {
+                    if let Some(responder) = &mut queue_pair.responder {
+                        responder.asked(&queue_pair.set_up, &packet, row);
+                    }
+                }
+                (Class::Response, Some(row)) => {
+                    if let Some(requester) = &mut queue_pair.requester {
+                        requester.answered(now_ps, &packet, row);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The card sends a frame. Returns the rules that it breaks.
+    pub fn sent(&mut self, now_ps: u64, frame: &[u8]) -> Vec<Finding> {
+        let packet = match explain(frame, false, &Filter::PROMISCUOUS) {
+            Ok(packet) => packet,
+            Err(refusal) => {
+                let (rule, text) = (frame::rule_of(refusal.reason), refusal.to_string());
+                return vec![Finding { rule, qp_number: None, text, frame: rule::hexadecimal(frame) }];
+            }
+        };
+        let mut findings = Findings::default();
+        let qp_number = match opcode::lookup(packet.bth.opcode) {
+            Some(row) => {
+                frame::check(frame, &packet, row, &mut findings);
+                self.judge(now_ps, &packet, row, &mut findings)
+            }
+            None => {
+                let code = packet.bth.opcode;
+                findings.add(Rule::Transport, || format!("opcode {code:#04x} is not assigned"));
+                None
+            }
+        };
+        let finding = |(rule, text)| Finding { rule, qp_number, text, frame: rule::line(&packet) };
+        findings.0.into_iter().map(finding).collect()
+    }
+
+    /// Finds the sender of a packet, and checks what depends on it.
+    fn judge(
+        &mut self,
+        now_ps: u64,
+        packet: &PacketRepr,
+        row: &'static Opcode,
+        findings: &mut Findings,
+    ) -> Option<u32> {
+        let peer = packet.bth.destination_qp;
+        let mut senders: Vec<(Sender, Findings)> = Vec::new();
+        for &number in self.of_peer.get(&peer).into_iter().flatten() {
+            let Some(entry) = self.queue_pairs.get_mut(&number) else { continue };
+            entry.before.take_if(|before| before.until_ps.is_some_and(|until_ps| until_ps < now_ps));
+            let before = entry.before.as_ref().map(|before| &before.queue_pair);
+            for (is_before, queue_pair) in [(false, entry.now.as_ref()), (true, before)] {
+                let Some(queue_pair) = queue_pair.filter(|one| one.set_up.peer == peer) else { continue };
+                let mut path = Findings::default();
+                frame::check_path(&queue_pair.set_up, &self.port, packet, row, &mut path);
+                senders.push((Sender { number, is_before }, path));
+            }
+        }
+        // The sort is stable: of those that fit equally well, the set-up that is newest comes first.
+        senders.sort_by_key(|(_, path)| path.0.len());
+        let Some(least) = senders.first().map(|(_, path)| path.0.len()) else {
+            findings.add(Rule::Destination, || format!("no queue pair has the peer {peer:#x}"));
+            return None;
+        };
+        senders.retain(|(_, path)| path.0.len() == least);
+        if least > 0 {
+            // What does not fit its set-up is not judged by its history as well.
+            let (sender, mut path) = senders.swap_remove(0);
+            findings.0.append(&mut path.0);
+            return Some(sender.number);
+        }
+        if let [(sender, _)] = senders[..] {
+            self.cross(sender, now_ps, packet, row, findings);
+            return Some(sender.number);
+        }
+        // Several fit: the packet is of the first one whose history it continues, or else of the first.
+        let mut best: Option<(Sender, QueuePair, Findings)> = None;
+        for (sender, mut found) in senders {
+            let Some(saved) = self.sender(sender).cloned() else { continue };
+            self.cross(sender, now_ps, packet, row, &mut found);
+            let crossed = self.sender(sender).map(|now| std::mem::replace(now, saved));
+            let is_better = best.as_ref().is_none_or(|best| found.0.len() < best.2.0.len());
+            if let Some(crossed) = crossed.filter(|_| is_better) {
+                best = Some((sender, crossed, found));
+            }
+        }
+        let (sender, crossed, mut found) = best?;
+        if let Some(place) = self.sender(sender) {
+            *place = crossed;
+        }
+        findings.0.append(&mut found.0);
+        Some(sender.number)
+    }
+
+    fn sender(&mut self, sender: Sender) -> Option<&mut QueuePair> {
+        let entry = self.queue_pairs.get_mut(&sender.number)?;
+        if sender.is_before { Some(&mut entry.before.as_mut()?.queue_pair) } else { entry.now.as_mut() }
+    }
+
+    /// Checks a packet against what has crossed the port before.
+    fn cross(
+        &mut self,
+        sender: Sender,
+        now_ps: u64,
+        packet: &PacketRepr,
+        row: &'static Opcode,
+        findings: &mut Findings,
+    ) {
+        let failed_reads = self.failed_reads;
+        let Some(queue_pair) = self.sender(sender) else { return };
+        let set_up = &queue_pair.set_up;
+        match (row.class, &mut queue_pair.requester, &mut queue_pair.responder) {
+            (Class::Request, Some(requester), _) => {
+                requester.sent(set_up, now_ps, failed_reads, packet, row, findings);
+            }
+            (Class::Response, _, Some(responder)) => responder.sent(set_up, packet, row, findings),
+            (Class::Congestion, ..) => {}
+            _ => findings.add(Rule::State, || format!("{} is sent before its first PSN is set", row.name)),
+        }
+    }
+}
+
+/// A queue pair as it is, or as it was before a command.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    number: u32,
+    is_before: bool,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! The requests that a queue pair sends, and the responses that arrive for them.
+use crate::rule::{Findings, Rule};
+use crate::set_up::SetUp;
+use rnic_layout::limits::MESSAGE_BYTES_MAX;
+use rnic_layout::opcode::{Opcode, Operation};
+use rnic_layout::psn::{Psn, psn_count};
+use rnic_layout::syndrome::{NakCode, Syndrome};
+use rnic_layout::wire::extended::RethRepr;
+use rnic_layout::wire::{ExtendedRepr, PacketRepr};
+use std::collections::VecDeque;
+
+/// Of so many packets of one message, one has AckReq.
+const ASKING_PACKETS: u32 = 32;
+/// So many messages may follow each other of which none has AckReq: three blocks of eight messages, since the last of a block may
+/// be a LOCAL_INVALIDATE, of which the wire sees nothing.
+const SILENT_MESSAGES_MAX: u32 = 23;
+/// Shortest acknowledgement timeout, in picoseconds (protocol 2.6).
+const TIMEOUT_PS: u64 = 4_096_000;
+/// RETH of a WRITE that names no memory.
+const NO_BYTES: RethRepr = RethRepr { virtual_address: 0, remote_key: 0, dma_length: 0 };
+
+/// Kind of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Send,
+    Write,
+    Read,
+    Atomic,
+}
+
+/// Returns the kind of a request.
+pub(crate) fn kind(operation: Operation) -> Option<Kind> {
+    use Operation::*;
+    Some(match operation {
+        SendFirst | SendMiddle | SendLast | SendLastImmediate | SendOnly | SendOnlyImmediate
+        | SendLastInvalidate | SendOnlyInvalidate => Kind::Send,
+        WriteFirst | WriteMiddle | WriteLast | WriteLastImmediate | WriteOnly | WriteOnlyImmediate => {
+            Kind::Write
+        }
+        ReadRequest => Kind::Read,
+        CompareSwap | FetchAdd => Kind::Atomic,
+        _ => return None,
+    })
+}
+
+/// Returns the length in the RETH of a packet.
+pub(crate) fn dma_length(packet: &PacketRepr) -> Option<u32> {
+    packet.extended_headers().find_map(|header| match header {
+        ExtendedRepr::Reth(reth) => Some(reth.dma_length),
+        _ => None,
+    })
+}
+
+/// Returns whether a packet is the one that takes the place of a packet whose payload the host fails to give: a WRITE of no bytes
+/// that asks for an acknowledgement (protocol 2.4).
+fn stands_in(packet: &PacketRepr, operation: Operation) -> bool {
+    let is_empty = |header| matches!(header, ExtendedRepr::Reth(reth) if reth == NO_BYTES);
+    operation == Operation::WriteOnly
+        && packet.bth.ack_request
+        && packet.payload.is_empty()
+        && packet.extended_headers().all(is_empty)
+}
+
+/// The message whose packets are being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    /// None: the next packet begins one.
+    None,
+    /// One of this kind, with the bytes that are left of a WRITE.
+    Begun(Kind, Option<u32>),
+    /// Unknown, after going back into the middle of one.
+    Unknown,
+}
+
+/// A READ or an atomic whose response is incomplete.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    next: Psn,
+    last: Psn,
+}
+
+/// Requests of a queue pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Requester {
+    /// PSN of the next packet, and the first that was never sent.
+    next: Psn,
+    unsent: Psn,
+    /// First PSN that is not acknowledged.
+    unacknowledged: Psn,
+    message: Message,
+    /// Packets of the message so far; unknown after going back.
+    packets: Option<u32>,
+    /// Messages since the last one with AckReq.
+    silent: u32,
+    outstanding: VecDeque<Outstanding>,
+    may_go_back: bool,
+    /// Packets that were left out, since the host failed to give their payload.
+    left_out: u64,
+    /// Time of the last acknowledgement, or of the first request after all were acknowledged.
+    progress_ps: u64,
+}
+
+impl Requester {
+    /// A queue pair that has sent nothing.
+    pub(crate) fn new(first: Psn) -> Requester {
+        Requester {
+            next: first,
+            unsent: first,
+            unacknowledged: first,
+            message: Message::None,
+            packets: Some(0),
+            silent: 0,
+            outstanding: VecDeque::new(),
+            may_go_back: false,
+            left_out: 0,
+            progress_ps: 0,
+        }
+    }
+
+    /// Something has happened after which PSNs may be sent again.
+    pub(crate) fn excuse(&mut self) {
+        self.may_go_back = true;
+    }
+
+    /// Checks a request that is sent. The host has failed to give so many reads to the card.
+    pub(crate) fn sent(
+        &mut self,
+        set_up: &SetUp,
+        now_ps: u64,
+        failed_reads: u64,
+        packet: &PacketRepr,
+        row: &Opcode,
+        findings: &mut Findings,
+    ) {
+        let Some(kind) = kind(row.operation) else { return };
+        let psn = packet.bth.psn;
+        let may_leave_out = self.left_out < failed_reads && stands_in(packet, row.operation);
+        if may_leave_out && psn == self.next.add(1) {
+            self.leave_out(psn);
+            return;
+        }
+        if psn != self.next {
+            self.go_back(set_up, now_ps, psn, findings);
+        }
+        if self.unacknowledged == self.unsent {
+            self.progress_ps = now_ps;
+        }
+        self.sequence(packet, row, kind, findings);
+        self.ask(packet, row, kind, findings);
+        let length = if kind == Kind::Read { dma_length(packet).unwrap_or(0) } else { 0 };
+        let count = psn_count(length, set_up.pmtu_bytes.max(1));
+        if matches!(kind, Kind::Read | Kind::Atomic) {
+            self.outstanding.push_back(Outstanding { next: psn, last: psn.add(count - 1) });
+            let (found, most) = (self.outstanding.len(), usize::from(set_up.reads_max));
+            findings.ensure(Rule::ReadDepth, found <= most, || {
+                format!("{found} READs and atomics are outstanding, allowed are {most}")
+            });
+        }
+        self.next = psn.add(count);
+        if self.next.is_after(self.unsent) {
+            self.unsent = self.next;
+        }
+    }
+
+    /// Notes that the next packet is left out, in whose place one with the PSN after it is sent. Packets that were on their way
+    /// behind it may follow, with that PSN and later ones.
+    fn leave_out(&mut self, psn: Psn) {
+        (self.message, self.packets, self.silent) = (Message::Unknown, None, 0);
+        self.left_out += 1;
+        self.next = psn;
+        if psn.is_after(self.unsent) {
+            self.unsent = psn;
+        }
+    }
+
+    /// Checks whether the next packet may have another PSN than the one after the last.
+    fn go_back(&mut self, set_up: &SetUp, now_ps: u64, psn: Psn, findings: &mut Findings) {
+        let timeout_ps = TIMEOUT_PS << set_up.timeout;
+        let is_waiting = self.unacknowledged != self.unsent;
+        let is_late = set_up.timeout != 0 && is_waiting && now_ps >= self.progress_ps + timeout_ps;
+        let may = psn.is_before(self.unsent) && (self.may_go_back || is_late);
+        findings.ensure(Rule::RequestPsn, may, || {
+            format!("the PSN is {psn}, allowed is {}; nothing was lost", self.next)
+        });
+        (self.message, self.packets, self.may_go_back) = (Message::Unknown, None, false);
+        self.outstanding.retain(|one| one.last.is_before(psn));
+    }
+
+    /// Checks opcode sequence and lengths, and notes where the message stands.
+    fn sequence(&mut self, packet: &PacketRepr, row: &Opcode, kind: Kind, findings: &mut Findings) {
+        let (starts, ends) = (row.operation.starts_message(), row.operation.ends_message());
+        let is_next = match self.message {
+            Message::None => starts,
+            Message::Begun(begun, _) => !starts && begun == kind,
+            Message::Unknown => true,
+        };
+        findings.ensure(Rule::OpcodeSequence, is_next, || format!("{} follows {:?}", row.name, self.message));
+        let length = dma_length(packet);
+        findings.ensure(Rule::MessageLength, length.unwrap_or(0) <= MESSAGE_BYTES_MAX, || {
+            format!("the message has {length:?} bytes")
+        });
+        let before = match self.message {
+            _ if starts => length,
+            Message::Begun(_, left) => left,
+            _ => None,
+        };
+        let payload_bytes = packet.payload.len() as u32;
+        if let Some(left) = before.filter(|_| kind == Kind::Write) {
+            let fits = if ends { left == payload_bytes } else { left > payload_bytes };
+            findings.ensure(Rule::MessageLength, fits, || {
+                format!("{payload_bytes} bytes are sent in {}, {left} were left", row.name)
+            });
+        }
+        let left = before.map(|left| left.saturating_sub(payload_bytes));
+        self.message = if ends { Message::None } else { Message::Begun(kind, left) };
+    }
+
+    /// Checks that acknowledgements are requested often enough.
+    fn ask(&mut self, packet: &PacketRepr, row: &Opcode, kind: Kind, findings: &mut Findings) {
+        let asks = packet.bth.ack_request;
+        if row.operation.starts_message() {
+            self.packets = Some(0);
+        }
+        self.packets = self.packets.map(|count| count + 1);
+        let is_due = self.packets.is_some_and(|count| count % ASKING_PACKETS == 0);
+        findings.ensure(Rule::AckRequest, asks || !is_due, || {
+            format!("packet {:?} of the message has no AckReq", self.packets)
+        });
+        if asks || matches!(kind, Kind::Read | Kind::Atomic) {
+            self.silent = 0;
+        } else if row.operation.ends_message() {
+            self.silent += 1;
+        }
+        findings.ensure(Rule::AckRequest, self.silent <= SILENT_MESSAGES_MAX, || {
+            format!("the last {} messages have no AckReq", self.silent)
+        });
+    }
+
+    /// Notes a response that arrives.
+    pub(crate) fn answered(&mut self, now_ps: u64, packet: &PacketRepr, row: &Opcode) {
+        let psn = packet.bth.psn;
+        if !psn.is_before(self.unsent) || psn.is_before(self.unacknowledged) {
+            return;
+        }
+        self.progress_ps = now_ps;
+        let syndrome = packet.extended_headers().find_map(|header| match header {
+            ExtendedRepr::Aeth(aeth) => Some(aeth.meaning()),
+            _ => None,
+        });
+        let front = self.outstanding.front_mut();
+        if row.operation != Operation::Acknowledge {
+            // A response of a READ or an atomic; if another one was due, that is lost (protocol 2.5).
+            match front {
+                Some(front) if front.next == psn => {
+                    front.next = psn.add(1);
+                    if psn == front.last {
+                        self.outstanding.pop_front();
+                    }
+                }
+                _ => self.may_go_back = true,
+            }
+            self.unacknowledged = psn.add(1);
+            return;
+        }
+        match syndrome {
+            Some(Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. }) => {
+                self.may_go_back = true;
+                self.unacknowledged = psn;
+            }
+            Some(Syndrome::Ack { .. }) => {
+                self.may_go_back |= front.is_some_and(|front| !psn.is_before(front.next));
+                self.unacknowledged = psn.add(1);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The requests that arrive for a queue pair, and the responses that it sends.
+//!
+//! The requests that arrive without a gap are an upper bound of what the card has executed, since it may drop frames. What it
+//! says of them must be within this bound.
+use crate::requests::{Kind, dma_length, kind};
+use crate::rule::{Findings, Rule};
+use crate::set_up::SetUp;
+use rnic_layout::limits::MESSAGE_BYTES_MAX;
+use rnic_layout::opcode::{Opcode, Operation};
+use rnic_layout::psn::{Psn, psn_count};
+use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
+use rnic_layout::wire::extended::AethRepr;
+use rnic_layout::wire::{ExtendedRepr, PacketRepr};
+use std::collections::VecDeque;
+
+/// Maximum of messages whose PSNs are kept, far more than a peer may have in flight.
+const MESSAGES_MAX: usize = 8192;
+/// Maximum of repeated READs and atomics that are kept.
+const REPEATED_MAX: usize = 64;
+
+/// A READ or an atomic that was asked.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    kind: Kind,
+    first: Psn,
+    length: u32,
+    /// Responses, and how many of them were sent.
+    count: u32,
+    sent: u32,
+}
+
+impl Asked {
+    fn next(&self) -> Psn {
+        self.first.add(self.sent)
+    }
+
+    /// Opcode and length of its next response.
+    fn expected(&self, pmtu_bytes: u32) -> (Operation, u32) {
+        use Operation::*;
+        if self.kind == Kind::Atomic {
+            return (AtomicAcknowledge, 0);
+        }
+        let operation = match self.sent {
+            0 if self.count == 1 => ReadResponseOnly,
+            0 => ReadResponseFirst,
+            sent if sent + 1 == self.count => ReadResponseLast,
+            _ => ReadResponseMiddle,
+        };
+        (operation, (self.length - self.sent * pmtu_bytes).min(pmtu_bytes))
+    }
+}
+
+/// Responses of a queue pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Responder {
+    first: Psn,
+    /// PSN after the last request that arrived without a gap.
+    expected: Psn,
+    /// Messages that arrived, and for the newest ones the PSN from which on the MSN counts them.
+    messages: u32,
+    ends: VecDeque<(Psn, u32)>,
+    /// READs and atomics without their last response, in order, and those that were asked again.
+    open: VecDeque<Asked>,
+    repeated: VecDeque<Asked>,
+    /// PSN of the newest ACK.
+    acknowledged: Option<Psn>,
+    /// A NAK has ended the queue pair.
+    is_over: bool,
+}
+
+impl Responder {
+    /// A queue pair to which nothing was sent.
+    pub(crate) fn new(first: Psn) -> Responder {
+        Responder {
+            first,
+            expected: first,
+            messages: 0,
+            ends: VecDeque::new(),
+            open: VecDeque::new(),
+            repeated: VecDeque::new(),
+            acknowledged: None,
+            is_over: false,
+        }
+    }
+
+    /// Notes a request that arrives.
+    pub(crate) fn asked(&mut self, set_up: &SetUp, packet: &PacketRepr, row: Option<&Opcode>) {
+        let psn = packet.bth.psn;
+        let operation = row.map(|row| row.operation);
+        let kind = operation.and_then(kind);
+        let length = if kind == Some(Kind::Read) { dma_length(packet).unwrap_or(0) } else { 0 };
+        let count = if length > MESSAGE_BYTES_MAX { 1 } else { psn_count(length, set_up.pmtu_bytes.max(1)) };
+        let asked = kind.filter(|kind| matches!(kind, Kind::Read | Kind::Atomic));
+        let asked = asked.map(|kind| Asked { kind, first: psn, length, count, sent: 0 });
+        if psn.is_before(self.expected) {
+            self.repeated.extend(asked);
+            if self.repeated.len() > REPEATED_MAX {
+                self.repeated.pop_front();
+            }
+            return;
+        }
+        if psn != self.expected {
+            return;
+        }
+        self.expected = psn.add(count);
+        self.open.extend(asked);
+        if operation.is_some_and(Operation::ends_message) {
+            self.messages += 1;
+            self.ends.push_back((psn, self.messages));
+            if self.ends.len() > MESSAGES_MAX {
+                self.ends.pop_front();
+            }
+        }
+    }
+
+    /// Messages that are completed when all requests up to a PSN are, or fewer if that is long ago.
+    fn messages_at(&self, psn: Psn) -> u32 {
+        let after = self.ends.partition_point(|end| !end.0.is_after(psn));
+        match after.checked_sub(1) {
+            Some(index) => self.ends[index].1,
+            None => self.ends.front().map_or(self.messages, |end| end.1 - 1).min(self.messages),
+        }
+    }
+
+    /// Checks a response that is sent.
+    pub(crate) fn sent(
+        &mut self,
+        set_up: &SetUp,
+        packet: &PacketRepr,
+        row: &Opcode,
+        findings: &mut Findings,
+    ) {
+        findings.ensure(Rule::State, !self.is_over, || format!("{} follows a NAK that ended all", row.name));
+        let psn = packet.bth.psn;
+        let aeth = packet.extended_headers().find_map(|header| match header {
+            ExtendedRepr::Aeth(aeth) => Some(aeth),
+            _ => None,
+        });
+        if row.operation != Operation::Acknowledge {
+            self.answer(set_up, packet, row, findings);
+            if let Some(aeth) = aeth {
+                let ack = Syndrome::Ack { credit_code: CREDITS_UNLIMITED };
+                findings.compare(Rule::Syndrome, "the syndrome of a response", aeth.syndrome, ack.emit());
+                self.check_msn(&aeth, psn, findings);
+            }
+            return;
+        }
+        let Some(aeth) = aeth else { return };
+        match aeth.meaning() {
+            Syndrome::Ack { credit_code } => {
+                findings.compare(Rule::Syndrome, "the credit code", credit_code, CREDITS_UNLIMITED);
+                self.acknowledge(psn, findings);
+                self.check_msn(&aeth, psn, findings);
+            }
+            Syndrome::RnrNak { timer_code } => {
+                let allowed = set_up.min_rnr_timer;
+                findings.compare(Rule::Syndrome, "the RNR timer code", timer_code, allowed);
+                self.refuse(psn, psn.is_before(self.expected), findings);
+                self.check_msn(&aeth, psn.sub(1), findings);
+            }
+            Syndrome::Nak(NakCode::PsnSequenceError) => {
+                self.refuse(psn, !psn.is_after(self.expected), findings);
+                self.check_msn(&aeth, psn.sub(1), findings);
+            }
+            Syndrome::Nak(code) if code != NakCode::InvalidRdRequest => {
+                self.refuse(psn, psn.is_before(self.expected), findings);
+                self.check_msn(&aeth, psn.sub(1), findings);
+                self.is_over = true;
+            }
+            _ => findings.add(Rule::Syndrome, || format!("the syndrome is {:#04x}", aeth.syndrome)),
+        }
+    }
+
+    /// Checks an ACK.
+    fn acknowledge(&mut self, psn: Psn, findings: &mut Findings) {
+        let is_asked = psn.is_before(self.expected) && !psn.is_before(self.first.sub(1));
+        findings.ensure(Rule::ResponsePsn, is_asked, || {
+            format!("an ACK of {psn}, allowed is {} to {}", self.first.sub(1), self.expected.sub(1))
+        });
+        if let Some(open) = self.open.front() {
+            findings.ensure(Rule::ResponsePsn, psn.is_before(open.first), || {
+                format!(
+                    "an ACK of {psn} passes {:?} at {}, which waits for {}",
+                    open.kind,
+                    open.first,
+                    open.next()
+                )
+            });
+        }
+        let is_backwards = self.acknowledged.is_some_and(|newest| psn.is_before(newest));
+        findings.ensure(Rule::ResponsePsn, !is_backwards, || {
+            format!("an ACK of {psn} comes after one of {:?}", self.acknowledged)
+        });
+        self.acknowledged = Some(psn);
+    }
+
+    /// Checks a NAK: what precedes it is acknowledged by it.
+    fn refuse(&mut self, psn: Psn, is_asked: bool, findings: &mut Findings) {
+        findings.ensure(Rule::ResponsePsn, is_asked && !psn.is_before(self.first), || {
+            format!("a NAK of {psn}, allowed is {} to {}", self.first, self.expected)
+        });
+        if let Some(open) = self.open.front() {
+            findings.ensure(Rule::ResponsePsn, !open.next().is_before(psn), || {
+                format!(
+                    "a NAK of {psn} passes {:?} at {}, which waits for {}",
+                    open.kind,
+                    open.first,
+                    open.next()
+                )
+            });
+        }
+    }
+
+    /// Checks a response of a READ or an atomic.
+    fn answer(&mut self, set_up: &SetUp, packet: &PacketRepr, row: &Opcode, findings: &mut Findings) {
+        let psn = packet.bth.psn;
+        let is_it = |asked: &&mut Asked| {
+            asked.next() == psn
+                && asked.sent < asked.count
+                && (asked.kind == Kind::Atomic) == (row.operation == Operation::AtomicAcknowledge)
+        };
+        let found = self.open.front_mut().filter(is_it);
+        let found = match found {
+            Some(found) => Some(found),
+            None => self.repeated.iter_mut().find(is_it),
+        };
+        let Some(asked) = found else {
+            let next = self.open.front().map(Asked::next);
+            findings.add(Rule::ResponsePsn, || {
+                format!("{} of {psn}; the response that is due is of {next:?}", row.name)
+            });
+            return;
+        };
+        let expected = asked.expected(set_up.pmtu_bytes);
+        let said = (row.operation, packet.payload.len() as u32);
+        findings.compare(Rule::ReadResponse, "opcode and length", said, expected);
+        asked.sent += 1;
+        if self.open.front().is_some_and(|front| front.sent == front.count) {
+            self.open.pop_front();
+        }
+        self.repeated.retain(|one| one.sent < one.count);
+    }
+
+    /// Checks the MSN of a response by which the requests up to a PSN are completed.
+    fn check_msn(&self, aeth: &AethRepr, completed: Psn, findings: &mut Findings) {
+        let (least, most) = (self.messages_at(completed), self.messages);
+        let is_within = aeth.msn.is_within(Psn::wrapping(least), most - least + 1);
+        findings.ensure(Rule::Msn, is_within, || {
+            format!("the MSN is {}, allowed is {least} to {most} modulo 2^24", aeth.msn)
+        });
+    }
+}

@@ -1,0 +1,818 @@
+//! Planted faults: each rule is broken in each way that it names, and good traffic breaks none.
+use super::*;
+use rnic_layout::admin::{CommandHeader, CreateQueuePair, ModifyQueuePair};
+use rnic_layout::opcode::Operation;
+use rnic_layout::path::Gid;
+use rnic_layout::psn::Psn;
+use rnic_layout::registers::{
+    OwnMac, REG_OWN_MAC, REG_SOURCE_ADDRESS_HIGH, REG_SOURCE_ADDRESS_LOW, REG_SOURCE_ADDRESS_PORT,
+    SourceAddressPort,
+};
+use rnic_layout::state::{AttributeMask, PathMtu, QpState, Service};
+use rnic_layout::syndrome::{NakCode, Syndrome};
+use rnic_layout::wire::extended::{AethRepr, AtomicAckEthRepr, AtomicEthRepr, ImmediateRepr, RethRepr};
+use rnic_layout::wire::{
+    BthRepr, EthernetRepr, Extended, ExtendedRepr, IpRepr, Ipv4Repr, Ipv6Repr, MacAddress, UdpRepr, VlanTag,
+    bth, ethernet, icrc,
+};
+
+const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// A queue pair over tagged IPv4, one over IPv6, and their peers.
+const NUMBER: u32 = 0x12;
+const PEER: u32 = 0x34;
+const NUMBER_V6: u32 = 0x13;
+const PEER_V6: u32 = 0x35;
+const PMTU: usize = 256;
+const TAG: u16 = 0x6064;
+const CLASS: u8 = 0x6a;
+const HOPS: u8 = 63;
+const SOURCE_PORT: u16 = 0xd123;
+const FLOW: u32 = 0x1_2345;
+const PARTITION: u16 = 0x8007;
+const RNR_TIMER: u8 = 12;
+/// Two before the wrap-around, so that all that follows crosses it.
+const SEND_PSN: Psn = Psn::wrapping(0xff_fffe);
+const RECEIVE_PSN: Psn = Psn::wrapping(0xff_fffd);
+const ACK: u8 = 0x1f;
+
+fn own(is_ipv6: bool) -> Gid {
+    if is_ipv6 { Gid::from_mac(OWN_MAC) } else { Gid::from_ipv4([10, 0, 0, 1].into()) }
+}
+
+fn peer(is_ipv6: bool) -> Gid {
+    if is_ipv6 { Gid::from_mac(PEER_MAC) } else { Gid::from_ipv4([10, 0, 0, 2].into()) }
+}
+
+fn number_of(mac: [u8; 6]) -> u64 {
+    mac.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+fn register(bytes: [u8; 8]) -> u64 {
+    u64::from_le_bytes(bytes)
+}
+
+/// A frame from the card to its peer, or back, before it is emitted.
+struct Draft {
+    packet: PacketRepr<'static>,
+}
+
+impl Draft {
+    /// As the card sends it on the queue pair over IPv4, or the one over IPv6.
+    fn new(is_ipv6: bool, operation: Operation, psn: Psn, headers: &[ExtendedRepr], bytes: usize) -> Draft {
+        static PAYLOAD: [u8; 4096] = [0x5a; 4096];
+        let ip = match (own(is_ipv6).to_ipv4(), peer(is_ipv6).to_ipv4()) {
+            (Some(source), Some(destination)) => IpRepr::V4(Ipv4Repr {
+                traffic_class: CLASS,
+                identification: 77,
+                reserved_flag: false,
+                dont_fragment: true,
+                hop_limit: HOPS,
+                source,
+                destination,
+            }),
+            _ => IpRepr::V6(Ipv6Repr {
+                traffic_class: CLASS,
+                flow_label: FLOW,
+                hop_limit: HOPS,
+                source: own(true).to_ipv6(),
+                destination: peer(true).to_ipv6(),
+            }),
+        };
+        let destination = if is_ipv6 { PEER_V6 } else { PEER };
+        let packet = PacketRepr {
+            ethernet: EthernetRepr {
+                destination: MacAddress(PEER_MAC),
+                source: MacAddress(OWN_MAC),
+                vlan: (!is_ipv6).then(|| VlanTag::from_control(TAG)),
+                ethertype: if is_ipv6 { ethernet::ETHERTYPE_IPV6 } else { ethernet::ETHERTYPE_IPV4 },
+            },
+            ip,
+            udp: UdpRepr { source_port: SOURCE_PORT, checksum: 0 },
+            bth: BthRepr {
+                partition_key: PARTITION,
+                pad_count: bth::pad_count(bytes),
+                ..BthRepr::new(operation.code(), destination, psn)
+            },
+            extended: Extended::from_headers(headers).unwrap(),
+            payload: &PAYLOAD[..bytes],
+            pad: [0; 3],
+        };
+        Draft { packet }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut PacketRepr<'static>)) -> Draft {
+        change(&mut self.packet);
+        self
+    }
+
+    fn asking(self) -> Draft {
+        self.with(|packet| packet.bth.ack_request = true)
+    }
+
+    /// The same packet as the peer would send it to the card.
+    fn back(self) -> Draft {
+        self.with(|packet| {
+            std::mem::swap(&mut packet.ethernet.source, &mut packet.ethernet.destination);
+            match &mut packet.ip {
+                IpRepr::V4(ip) => std::mem::swap(&mut ip.source, &mut ip.destination),
+                IpRepr::V6(ip) => std::mem::swap(&mut ip.source, &mut ip.destination),
+            }
+            let number = if packet.bth.destination_qp == PEER_V6 { NUMBER_V6 } else { NUMBER };
+            packet.bth.destination_qp = number;
+        })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.packet.buffer_len()];
+        self.packet.emit(&mut bytes).unwrap();
+        bytes.resize(bytes.len().max(60), 0);
+        bytes
+    }
+}
+
+fn draft(operation: Operation, psn: Psn, headers: &[ExtendedRepr], bytes: usize) -> Draft {
+    Draft::new(false, operation, psn, headers, bytes)
+}
+
+fn send_only(psn: Psn, bytes: usize) -> Draft {
+    draft(Operation::SendOnly, psn, &[], bytes).asking()
+}
+
+fn reth(length: usize) -> ExtendedRepr {
+    ExtendedRepr::Reth(RethRepr { virtual_address: 0x7000, remote_key: 0x1a05, dma_length: length as u32 })
+}
+
+/// The packet that takes the place of one whose payload could not be read (protocol 2.4).
+fn stand_in(psn: Psn) -> Draft {
+    let reth = ExtendedRepr::Reth(RethRepr { virtual_address: 0, remote_key: 0, dma_length: 0 });
+    draft(Operation::WriteOnly, psn, &[reth], 0).asking()
+}
+
+fn atomic() -> ExtendedRepr {
+    let (virtual_address, remote_key) = (0x7000, 0x1a05);
+    ExtendedRepr::AtomicEth(AtomicEthRepr { virtual_address, remote_key, swap_add: 1, compare: 0 })
+}
+
+fn aeth(syndrome: u8, msn: u32) -> ExtendedRepr {
+    ExtendedRepr::Aeth(AethRepr { syndrome, msn: Psn::wrapping(msn) })
+}
+
+fn ack(psn: Psn, syndrome: u8, msn: u32) -> Draft {
+    draft(Operation::Acknowledge, psn, &[aeth(syndrome, msn)], 0)
+}
+
+fn atomic_ack(psn: Psn, msn: u32) -> Draft {
+    let original = ExtendedRepr::AtomicAckEth(AtomicAckEthRepr { original: 5 });
+    draft(Operation::AtomicAcknowledge, psn, &[aeth(ACK, msn), original], 0)
+}
+
+fn nak(code: NakCode) -> u8 {
+    Syndrome::Nak(code).emit()
+}
+
+/// A monitor and what it has found.
+struct Bench {
+    monitor: Monitor,
+    now_ps: u64,
+    tag: u16,
+    found: Vec<Finding>,
+}
+
+impl Bench {
+    /// Two queue pairs in RTS.
+    fn new() -> Bench {
+        let mut bench = Bench { monitor: Monitor::default(), now_ps: 1000, tag: 0, found: Vec::new() };
+        let own_mac = OwnMac { mac: number_of(OWN_MAC) };
+        bench.monitor.register(REG_OWN_MAC.offset.into(), register(own_mac.to_bytes().unwrap()));
+        for (index, is_ipv6) in [(0, false), (1, true)] {
+            let gid = own(is_ipv6).0;
+            // The first byte on the wire is the most significant.
+            let halves = [&gid[..8], &gid[8..]].map(|half| u64::from_be_bytes(half.try_into().unwrap()));
+            let port = SourceAddressPort { mac: number_of(OWN_MAC), valid: true };
+            bench.monitor.register(REG_SOURCE_ADDRESS_HIGH.at(index).into(), halves[0]);
+            bench.monitor.register(REG_SOURCE_ADDRESS_LOW.at(index).into(), halves[1]);
+            let port = register(port.to_bytes().unwrap());
+            bench.monitor.register(REG_SOURCE_ADDRESS_PORT.at(index).into(), port);
+            let handle = CreateAddressHandle {
+                is_ipv6,
+                vlan_present: !is_ipv6,
+                source_address_index: index as u8,
+                vlan_control: TAG,
+                source_port: SOURCE_PORT,
+                destination_mac: number_of(PEER_MAC),
+                traffic_class: CLASS,
+                hop_limit: HOPS,
+                destination_address: peer(is_ipv6).0,
+                flow_label: FLOW,
+                ..CreateAddressHandle::at_reset()
+            };
+            bench.command(CommandOpcode::CreateAddressHandle, 7 + index, Body::AddressHandle(handle));
+            let number = if is_ipv6 { NUMBER_V6 } else { NUMBER };
+            let create =
+                CreateQueuePair { service: Service::ReliableConnected, ..CreateQueuePair::at_reset() };
+            bench.command(CommandOpcode::CreateQueuePair, number, Body::CreateQueuePair(create));
+            bench.connect(number, if is_ipv6 { PEER_V6 } else { PEER }, 7 + index);
+        }
+        bench.now_ps += 10 * LINGER_PS;
+        bench
+    }
+
+    fn connect(&mut self, number: u32, peer: u32, handle: u32) {
+        let ready = ModifyQueuePair {
+            mask: Self::mask(&[
+                AttributeMask::PARTITION,
+                AttributeMask::ADDRESS,
+                AttributeMask::PATH_MTU,
+                AttributeMask::DESTINATION_QP,
+                AttributeMask::RECEIVE_PSN,
+                AttributeMask::MIN_RNR_TIMER,
+            ]),
+            next_state: QpState::ReadyToReceive,
+            partition_key: PARTITION,
+            address_handle: handle,
+            path_mtu: PathMtu::Bytes256,
+            destination_qp: peer,
+            receive_psn: RECEIVE_PSN.value(),
+            min_rnr_timer: RNR_TIMER,
+            ..ModifyQueuePair::at_reset()
+        };
+        self.command(CommandOpcode::ModifyQueuePair, number, Body::ModifyQueuePair(ready));
+        let ready = ModifyQueuePair {
+            mask: Self::mask(&[AttributeMask::SEND_PSN, AttributeMask::READ_ATOMIC, AttributeMask::TIMEOUT]),
+            next_state: QpState::ReadyToSend,
+            send_psn: SEND_PSN.value(),
+            read_atomic: 2,
+            timeout: 1,
+            ..ModifyQueuePair::at_reset()
+        };
+        self.command(CommandOpcode::ModifyQueuePair, number, Body::ModifyQueuePair(ready));
+    }
+
+    fn mask(attributes: &[AttributeMask]) -> u32 {
+        attributes.iter().fold(AttributeMask::STATE, |sum, &one| sum.and(one)).0
+    }
+
+    fn post(&mut self, opcode: CommandOpcode, object_number: u32, body: Body) {
+        self.tag += 1;
+        let header = CommandHeader { opcode, tag: self.tag, object_number };
+        self.monitor.command(&Command { header, body });
+    }
+
+    fn answer(&mut self, status: CommandStatus) {
+        let answer = Answer { tag: self.tag, status, ..Answer::at_reset() };
+        self.monitor.answer(self.now_ps, &answer);
+    }
+
+    fn command(&mut self, opcode: CommandOpcode, object_number: u32, body: Body) {
+        self.post(opcode, object_number, body);
+        self.answer(CommandStatus::Success);
+    }
+
+    fn enter(&mut self, state: QpState) {
+        let body = ModifyQueuePair {
+            mask: AttributeMask::STATE.0,
+            next_state: state,
+            ..ModifyQueuePair::at_reset()
+        };
+        self.post(CommandOpcode::ModifyQueuePair, NUMBER, Body::ModifyQueuePair(body));
+    }
+
+    /// The card sends a frame.
+    fn sends(&mut self, frame: &Draft) {
+        self.sends_bytes(&frame.bytes());
+    }
+
+    fn sends_bytes(&mut self, frame: &[u8]) {
+        self.now_ps += 1000;
+        self.found.extend(self.monitor.sent(self.now_ps, frame));
+    }
+
+    /// The peer sends a packet, which is written as if the card sent it.
+    fn arrives(&mut self, frame: Draft) {
+        self.now_ps += 1000;
+        self.monitor.received(self.now_ps, &frame.back().bytes(), false);
+    }
+
+    fn rules(&self) -> Vec<Rule> {
+        self.found.iter().map(|finding| finding.rule).collect()
+    }
+}
+
+/// A change of a good frame that breaks one rule.
+type Change = fn(&mut PacketRepr<'static>);
+
+/// Faults of a SEND_ONLY of 5 bytes alone. The flag says that it is sent over IPv6.
+const IN_A_FRAME: &[(Rule, bool, Change)] = &[
+    (Rule::MacAddress, false, |packet| packet.ethernet.destination.0[5] ^= 4),
+    (Rule::MacAddress, false, |packet| packet.ethernet.source.0[5] ^= 4),
+    (Rule::MacAddress, false, |packet| packet.ethernet.source.0[0] |= 1),
+    (Rule::Vlan, false, |packet| packet.ethernet.vlan = None),
+    (Rule::Vlan, false, |packet| packet.ethernet.vlan = Some(VlanTag::from_control(0))),
+    (Rule::Vlan, false, |packet| packet.ethernet.vlan = Some(VlanTag::from_control(TAG ^ 0x2000))),
+    (Rule::Vlan, true, |packet| packet.ethernet.vlan = Some(VlanTag::from_control(TAG))),
+    (Rule::IpAddress, false, |packet| change_ipv4(packet, |ip| ip.source = [10, 0, 0, 9].into())),
+    (Rule::IpAddress, false, |packet| change_ipv4(packet, |ip| ip.destination = [10, 0, 0, 9].into())),
+    (Rule::IpAddress, true, |packet| change_ipv6(packet, |ip| ip.destination = peer(false).to_ipv6())),
+    (Rule::IpHeader, false, |packet| change_ipv4(packet, |ip| ip.dont_fragment = false)),
+    (Rule::IpHeader, false, |packet| change_ipv4(packet, |ip| ip.reserved_flag = true)),
+    (Rule::TrafficClass, false, |packet| change_ipv4(packet, |ip| ip.traffic_class = 0)),
+    (Rule::TrafficClass, false, |packet| change_ipv4(packet, |ip| ip.traffic_class ^= 1)),
+    (Rule::TrafficClass, true, |packet| change_ipv6(packet, |ip| ip.traffic_class = 0)),
+    (Rule::HopLimit, false, |packet| change_ipv4(packet, |ip| ip.hop_limit = 0)),
+    (Rule::HopLimit, true, |packet| change_ipv6(packet, |ip| ip.hop_limit += 1)),
+    (Rule::FlowLabel, true, |packet| change_ipv6(packet, |ip| ip.flow_label = 0)),
+    (Rule::UdpPort, false, |packet| packet.udp.source_port += 1),
+    (Rule::UdpPort, true, |packet| packet.udp.source_port = 0x1000),
+    (Rule::UdpChecksum, false, |packet| packet.udp.checksum = 1),
+    (Rule::Transport, false, |packet| packet.bth.version = 1),
+    (Rule::Transport, false, |packet| packet.bth.opcode = 0x18),
+    (Rule::Transport, false, |packet| packet.bth.opcode = 0x24),
+    (Rule::MigReq, false, |packet| packet.bth.migrated = false),
+    (Rule::Reserved, false, |packet| packet.bth.forward_congestion = true),
+    (Rule::Reserved, false, |packet| packet.bth.backward_congestion = true),
+    (Rule::Reserved, false, |packet| packet.bth.reserved6 = 1),
+    (Rule::Reserved, false, |packet| packet.bth.reserved7 = 0x40),
+    (Rule::PartitionKey, false, |packet| packet.bth.partition_key = 0xffff),
+    (Rule::Destination, false, |packet| packet.bth.destination_qp = 0x36),
+    (Rule::Destination, false, |packet| packet.bth.destination_qp = 0),
+    (Rule::Pad, false, |packet| packet.pad[1] = 1),
+    (Rule::Pad, false, |packet| packet.bth.pad_count = 0),
+    (Rule::Pad, false, |packet| packet.bth.pad_count = 2),
+    (Rule::RequestPsn, false, |packet| packet.bth.psn = SEND_PSN.add(1)),
+    (Rule::RequestPsn, false, |packet| packet.bth.psn = SEND_PSN.sub(1)),
+];
+
+fn change_ipv4(packet: &mut PacketRepr, change: impl FnOnce(&mut Ipv4Repr)) {
+    let IpRepr::V4(ip) = &mut packet.ip else { panic!("it is IPv4") };
+    change(ip);
+}
+
+fn change_ipv6(packet: &mut PacketRepr, change: impl FnOnce(&mut Ipv6Repr)) {
+    let IpRepr::V6(ip) = &mut packet.ip else { panic!("it is IPv6") };
+    change(ip);
+}
+
+/// Faults in the bytes of that frame, which begins with 18 bytes of Ethernet and tag, 20 of IPv4 and 8 of UDP.
+const IN_BYTES: &[(Rule, fn(&mut Vec<u8>))] = &[
+    (Rule::Length, |frame| frame.push(0)),
+    (Rule::Length, |frame| frame.truncate(frame.len() - 1)),
+    (Rule::Length, |frame| frame[18 + 20 + 5] -= 1),
+    (Rule::Icrc, |frame| *frame.last_mut().unwrap() ^= 1),
+    (Rule::Icrc, |frame| frame[60] ^= 0x80),
+    (Rule::IpHeader, |frame| frame[18 + 11] ^= 1),
+    (Rule::IpHeader, |frame| frame[18] = 0x46),
+    (Rule::IpHeader, |frame| frame[17] = 0x06),
+    (Rule::UdpPort, |frame| frame[18 + 20 + 3] ^= 1),
+];
+
+/// Faults that show in a sequence of frames only; all frames but the last are good.
+const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
+    (Rule::State, "a request in RTR", |bench| {
+        bench.enter(QpState::ReadyToReceive);
+        bench.answer(CommandStatus::Success);
+        bench.now_ps += 2 * LINGER_PS;
+        bench.sends(&send_only(SEND_PSN, 5));
+    }),
+    (Rule::State, "a frame long after ERR", |bench| {
+        bench.enter(QpState::Error);
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.answer(CommandStatus::Success);
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        assert_eq!(bench.rules(), [], "frames that were on their way may leave");
+        bench.now_ps += 2 * LINGER_PS;
+        bench.sends(&send_only(SEND_PSN.add(2), 5));
+    }),
+    (Rule::State, "an ACK after a NAK that ends all", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteAccessError), 0));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    }),
+    (Rule::Destination, "a frame long after a destroy", |bench| {
+        bench.command(CommandOpcode::DestroyQueuePair, NUMBER, Body::Destroy);
+        bench.sends(&send_only(SEND_PSN, 5));
+        assert_eq!(bench.rules(), []);
+        bench.now_ps += 2 * LINGER_PS;
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+    }),
+    (Rule::Destination, "a frame long after a reset", |bench| {
+        bench.monitor.reset(bench.now_ps);
+        bench.now_ps += 2 * LINGER_PS;
+        bench.sends(&send_only(SEND_PSN, 5));
+    }),
+    (Rule::Solicited, "SE in a WRITE", |bench| {
+        let write = draft(Operation::WriteOnly, SEND_PSN, &[reth(5)], 5).asking();
+        bench.sends(&write.with(|packet| packet.bth.solicited = true));
+    }),
+    (Rule::PayloadLength, "a FIRST below the PMTU", |bench| {
+        bench.sends(&draft(Operation::SendFirst, SEND_PSN, &[], PMTU - 4));
+    }),
+    (Rule::PayloadLength, "an ONLY above the PMTU", |bench| {
+        bench.sends(&send_only(SEND_PSN, PMTU + 4));
+    }),
+    (Rule::PayloadLength, "a LAST without payload", |bench| {
+        bench.sends(&draft(Operation::SendFirst, SEND_PSN, &[], PMTU));
+        bench.sends(&draft(Operation::SendLast, SEND_PSN.add(1), &[], 0).asking());
+    }),
+    (Rule::PayloadLength, "an ACK with payload", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&draft(Operation::Acknowledge, RECEIVE_PSN, &[aeth(ACK, 1)], 4));
+    }),
+    (Rule::RequestPsn, "a READ of three responses takes one PSN", |bench| {
+        bench.sends(&draft(Operation::ReadRequest, SEND_PSN, &[reth(2 * PMTU + 1)], 0).asking());
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+    }),
+    (Rule::RequestPsn, "a request is repeated without a reason", |bench| {
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        bench.sends(&send_only(SEND_PSN, 5));
+    }),
+    (Rule::RequestPsn, "an ACK is no reason to repeat", |bench| {
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        bench.arrives(ack(SEND_PSN, ACK, 1));
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+    }),
+    (Rule::RequestPsn, "one NAK lets requests be repeated once", |bench| {
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.arrives(ack(SEND_PSN, nak(NakCode::PsnSequenceError), 0));
+        bench.sends(&send_only(SEND_PSN, 5));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&send_only(SEND_PSN, 5));
+    }),
+    (Rule::OpcodeSequence, "a MIDDLE without a FIRST", |bench| {
+        bench.sends(&draft(Operation::SendMiddle, SEND_PSN, &[], PMTU));
+    }),
+    (Rule::OpcodeSequence, "an ONLY inside a message", |bench| {
+        bench.sends(&draft(Operation::SendFirst, SEND_PSN, &[], PMTU));
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+    }),
+    (Rule::OpcodeSequence, "a READ inside a message", |bench| {
+        bench.sends(&draft(Operation::SendFirst, SEND_PSN, &[], PMTU));
+        bench.sends(&draft(Operation::ReadRequest, SEND_PSN.add(1), &[reth(5)], 0).asking());
+    }),
+    (Rule::OpcodeSequence, "a SEND ends as a WRITE", |bench| {
+        bench.sends(&draft(Operation::SendFirst, SEND_PSN, &[], PMTU));
+        bench.sends(&draft(Operation::WriteLast, SEND_PSN.add(1), &[], 5).asking());
+    }),
+    (Rule::MessageLength, "a WRITE ends short", |bench| {
+        bench.sends(&draft(Operation::WriteFirst, SEND_PSN, &[reth(PMTU + 6)], PMTU));
+        bench.sends(&draft(Operation::WriteLast, SEND_PSN.add(1), &[], 5).asking());
+    }),
+    (Rule::MessageLength, "a WRITE goes on after its end", |bench| {
+        bench.sends(&draft(Operation::WriteFirst, SEND_PSN, &[reth(2 * PMTU)], PMTU));
+        bench.sends(&draft(Operation::WriteMiddle, SEND_PSN.add(1), &[], PMTU));
+    }),
+    (Rule::MessageLength, "a WRITE_ONLY of another length", |bench| {
+        let immediate = ExtendedRepr::Immediate(ImmediateRepr { data: 1 });
+        bench.sends(&draft(Operation::WriteOnlyImmediate, SEND_PSN, &[reth(6), immediate], 5).asking());
+    }),
+    (Rule::MessageLength, "a READ above 2^31", |bench| {
+        bench.sends(&draft(Operation::ReadRequest, SEND_PSN, &[reth((1 << 31) + 1)], 0).asking());
+    }),
+    (Rule::RequestPsn, "a packet is left out, and the host gave all", |bench| {
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&stand_in(SEND_PSN.add(2)));
+    }),
+    (Rule::RequestPsn, "two packets are left out at once", |bench| {
+        (0..2).for_each(|_| bench.monitor.read_failed());
+        bench.sends(&stand_in(SEND_PSN.add(2)));
+    }),
+    (Rule::RequestPsn, "two packets are left out, and one could not be read", |bench| {
+        bench.monitor.read_failed();
+        bench.sends(&stand_in(SEND_PSN.add(1)));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&stand_in(SEND_PSN.add(2)));
+    }),
+    (Rule::RequestPsn, "what follows a packet that is left out does not ask", |bench| {
+        bench.monitor.read_failed();
+        bench.sends(&stand_in(SEND_PSN.add(1)).with(|packet| packet.bth.ack_request = false));
+    }),
+    (Rule::RequestPsn, "what follows a packet that is left out has payload", |bench| {
+        bench.monitor.read_failed();
+        bench.sends(&draft(Operation::WriteOnly, SEND_PSN.add(1), &[reth(5)], 5).asking());
+    }),
+    (Rule::RequestPsn, "a SEND follows a packet that is left out", |bench| {
+        bench.monitor.read_failed();
+        bench.sends(&send_only(SEND_PSN.add(1), 0));
+    }),
+    (Rule::ReadDepth, "a third READ of two", |bench| {
+        bench.sends(&draft(Operation::ReadRequest, SEND_PSN, &[reth(5)], 0).asking());
+        bench.sends(&draft(Operation::FetchAdd, SEND_PSN.add(1), &[atomic()], 0).asking());
+        assert_eq!(bench.rules(), []);
+        bench.sends(&draft(Operation::ReadRequest, SEND_PSN.add(2), &[reth(5)], 0).asking());
+    }),
+    (Rule::AckRequest, "32 packets of a message without AckReq", |bench| {
+        let write = draft(Operation::WriteFirst, SEND_PSN, &[reth(100 * PMTU)], PMTU);
+        bench.sends(&write);
+        for index in 1..32 {
+            assert_eq!(bench.rules(), []);
+            bench.sends(&draft(Operation::WriteMiddle, SEND_PSN.add(index), &[], PMTU));
+        }
+    }),
+    (Rule::AckRequest, "24 messages without AckReq", |bench| {
+        for index in 0..24 {
+            assert_eq!(bench.rules(), []);
+            bench.sends(&draft(Operation::SendOnly, SEND_PSN.add(index), &[], 5));
+        }
+    }),
+    (Rule::AckRequest, "AckReq in an ACK", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, ACK, 1).asking());
+    }),
+    (Rule::ResponsePsn, "an ACK of what was not asked", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 1));
+    }),
+    (Rule::ResponsePsn, "an ACK behind a gap", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.arrives(send_only(RECEIVE_PSN.add(2), 5));
+        bench.sends(&ack(RECEIVE_PSN.add(2), ACK, 1));
+    }),
+    (Rule::ResponsePsn, "an ACK of a request of another partition", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5).with(|packet| packet.bth.partition_key = 0x8008));
+        bench.sends(&ack(RECEIVE_PSN, ACK, 0));
+    }),
+    (Rule::ResponsePsn, "an ACK of a request with a wrong ICRC", |bench| {
+        let mut frame = send_only(RECEIVE_PSN, 5).back().bytes();
+        *frame.last_mut().unwrap() ^= 1;
+        bench.monitor.received(bench.now_ps, &frame, false);
+        bench.sends(&ack(RECEIVE_PSN, ACK, 0));
+    }),
+    (Rule::ResponsePsn, "an ACK passes a READ", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
+        bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+        bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    }),
+    (Rule::ResponsePsn, "an ACK goes back", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+        bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN, ACK, 2));
+    }),
+    (Rule::ResponsePsn, "a NAK passes a READ", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(PMTU + 5)], 0));
+        bench.sends(&draft(Operation::ReadResponseFirst, RECEIVE_PSN, &[aeth(ACK, 1)], PMTU));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN.add(2), nak(NakCode::PsnSequenceError), 1));
+    }),
+    (Rule::ResponsePsn, "a NAK of what was not asked", |bench| {
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::InvalidRequest), 0));
+    }),
+    (Rule::ResponsePsn, "a READ is answered from its second response on", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(PMTU + 5)], 0));
+        bench.sends(&draft(Operation::ReadResponseLast, RECEIVE_PSN.add(1), &[aeth(ACK, 1)], 5));
+    }),
+    (Rule::ResponsePsn, "a READ is answered twice", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 5));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 5));
+    }),
+    (Rule::ResponsePsn, "an atomic is answered as a READ", |bench| {
+        bench.arrives(draft(Operation::FetchAdd, RECEIVE_PSN, &[atomic()], 0));
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 8));
+    }),
+    (Rule::ReadResponse, "FIRST in place of ONLY", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(PMTU)], 0));
+        bench.sends(&draft(Operation::ReadResponseFirst, RECEIVE_PSN, &[aeth(ACK, 1)], PMTU));
+    }),
+    (Rule::ReadResponse, "a byte too much", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 6));
+    }),
+    (Rule::Syndrome, "a credit count", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, 0x05, 1));
+    }),
+    (Rule::Syndrome, "another RNR timer", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, 0x20 | (RNR_TIMER + 1), 0));
+    }),
+    (Rule::Syndrome, "a reserved NAK", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, 0x65, 0));
+    }),
+    (Rule::Syndrome, "a NAK of RD", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, 0x64, 0));
+    }),
+    (Rule::Syndrome, "a READ response with credits", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(0, 1)], 5));
+    }),
+    (Rule::Msn, "an ACK counts a message too few", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, ACK, 0));
+    }),
+    (Rule::Msn, "an ACK counts a message too many", |bench| {
+        bench.arrives(draft(Operation::SendFirst, RECEIVE_PSN, &[], PMTU).asking());
+        bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    }),
+    (Rule::Msn, "a READ response does not count the READ", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 0)], 5));
+    }),
+    (Rule::Msn, "a NAK counts more than arrived", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteOperationalError), 2));
+    }),
+];
+
+/// The rules that a case breaks are the one that it is for.
+fn expect(bench: &Bench, rule: Rule, what: &str) {
+    let found = bench.rules();
+    assert!(!found.is_empty(), "{what}: {rule:?} is not found");
+    assert!(found.iter().all(|one| *one == rule), "{what}: {rule:?} is broken, found are {:?}", bench.found);
+    for finding in &bench.found {
+        let text = finding.to_string();
+        assert!(text.contains(&format!("{rule:?}")) && text.contains('\n'), "{text}");
+    }
+}
+
+#[test]
+fn each_planted_fault_is_found_and_each_rule_has_one() {
+    let mut planted = BTreeSet::new();
+    for (place, (rule, is_ipv6, change)) in IN_A_FRAME.iter().enumerate() {
+        let mut bench = Bench::new();
+        bench.sends(&Draft::new(*is_ipv6, Operation::SendOnly, SEND_PSN, &[], 5).asking().with(change));
+        expect(&bench, *rule, &format!("fault {place} in a frame"));
+        planted.insert(*rule);
+    }
+    for (place, (rule, change)) in IN_BYTES.iter().enumerate() {
+        let mut bench = Bench::new();
+        let mut frame = send_only(SEND_PSN, 5).bytes();
+        change(&mut frame);
+        bench.sends_bytes(&frame);
+        expect(&bench, *rule, &format!("fault {place} in bytes"));
+        planted.insert(*rule);
+    }
+    for (rule, what, run) in IN_SEQUENCE {
+        let mut bench = Bench::new();
+        run(&mut bench);
+        expect(&bench, *rule, what);
+        planted.insert(*rule);
+    }
+    let without: Vec<&Rule> = Rule::ALL.iter().filter(|rule| !planted.contains(rule)).collect();
+    assert!(without.is_empty(), "no fault is planted for {without:?}");
+}
+
+/// Trace A of protocol 3.12 at PMTU 256, as the card's own requests, on both queue pairs.
+#[test]
+fn a_requester_without_loss_breaks_no_rule() {
+    for is_ipv6 in [false, true] {
+        let mut bench = Bench::new();
+        let psn = |count| SEND_PSN.add(count);
+        let draft = |operation, psn, headers: &[ExtendedRepr], bytes| {
+            Draft::new(is_ipv6, operation, psn, headers, bytes)
+        };
+        let frames = [
+            draft(Operation::WriteFirst, psn(0), &[reth(2 * PMTU + 7)], PMTU),
+            draft(Operation::WriteMiddle, psn(1), &[], PMTU),
+            draft(Operation::WriteLast, psn(2), &[], 7).asking(),
+            draft(Operation::ReadRequest, psn(3), &[reth(2 * PMTU + 1)], 0),
+            draft(Operation::SendOnly, psn(6), &[], 0).with(|packet| packet.bth.solicited = true),
+            draft(Operation::FetchAdd, psn(7), &[atomic()], 0),
+            draft(Operation::SendFirst, psn(8), &[], PMTU),
+            draft(
+                Operation::SendLastImmediate,
+                psn(9),
+                &[ExtendedRepr::Immediate(ImmediateRepr { data: 1 })],
+                2,
+            ),
+        ];
+        frames.iter().for_each(|frame| bench.sends(frame));
+        assert_eq!(bench.found, []);
+    }
+}
+
+/// The same trace as requests of the peer.
+#[test]
+fn a_responder_without_loss_breaks_no_rule() {
+    let mut bench = Bench::new();
+    let psn = |count| RECEIVE_PSN.add(count);
+    bench.arrives(draft(Operation::WriteFirst, psn(0), &[reth(PMTU + 7)], PMTU));
+    bench.arrives(draft(Operation::WriteLast, psn(1), &[], 7).asking());
+    bench.sends(&ack(psn(1), ACK, 1));
+    bench.arrives(draft(Operation::ReadRequest, psn(2), &[reth(2 * PMTU + 1)], 0));
+    bench.arrives(send_only(psn(5), 3));
+    bench.arrives(draft(Operation::FetchAdd, psn(6), &[atomic()], 0));
+    bench.sends(&draft(Operation::ReadResponseFirst, psn(2), &[aeth(ACK, 2)], PMTU));
+    // The MSN may count what was executed since (protocol 3.7).
+    bench.sends(&draft(Operation::ReadResponseMiddle, psn(3), &[], PMTU));
+    bench.sends(&draft(Operation::ReadResponseLast, psn(4), &[aeth(ACK, 4)], 1));
+    bench.sends(&ack(psn(5), ACK, 3));
+    bench.sends(&atomic_ack(psn(6), 4));
+    assert_eq!(bench.found, []);
+    // A gap, an RNR NAK, and the READ and the atomic once more.
+    bench.arrives(send_only(psn(8), 3));
+    bench.sends(&ack(psn(7), nak(NakCode::PsnSequenceError), 4));
+    bench.arrives(send_only(psn(7), 3));
+    bench.sends(&ack(psn(7), 0x20 | RNR_TIMER, 4));
+    bench.arrives(draft(Operation::ReadRequest, psn(3), &[reth(PMTU + 1)], 0));
+    bench.arrives(draft(Operation::FetchAdd, psn(6), &[atomic()], 0));
+    bench.sends(&draft(Operation::ReadResponseFirst, psn(3), &[aeth(ACK, 4)], PMTU));
+    bench.sends(&draft(Operation::ReadResponseLast, psn(4), &[aeth(ACK, 4)], 1));
+    bench.sends(&atomic_ack(psn(6), 4));
+    bench.arrives(send_only(psn(7), 3));
+    bench.sends(&ack(psn(7), ACK, 5));
+    assert_eq!(bench.found, []);
+}
+
+/// A way to learn that requests were lost.
+type Reason = fn(&mut Bench);
+
+#[test]
+fn requests_are_repeated_after_a_nak_a_fault_a_lost_response_or_a_timeout() {
+    let reasons: [(&str, Reason); 6] = [
+        ("NAK 0x60", |bench| bench.arrives(ack(SEND_PSN, nak(NakCode::PsnSequenceError), 0))),
+        ("RNR NAK", |bench| bench.arrives(ack(SEND_PSN, 0x2c, 0))),
+        ("a fault of the wire", |bench| bench.monitor.fault()),
+        ("an ACK that passes a READ", |bench| bench.arrives(ack(SEND_PSN.add(1), ACK, 2))),
+        ("a READ response too late", |bench| {
+            bench.arrives(draft(Operation::ReadResponseLast, SEND_PSN.add(2), &[aeth(ACK, 2)], 5));
+        }),
+        ("timeout", |bench| bench.now_ps += 2 * 4_096_000),
+    ];
+    for (what, reason) in reasons {
+        let mut bench = Bench::new();
+        let read = || draft(Operation::ReadRequest, SEND_PSN.add(1), &[reth(PMTU + 5)], 0).asking();
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&read());
+        bench.sends(&draft(Operation::SendFirst, SEND_PSN.add(3), &[], PMTU));
+        bench.sends(&draft(Operation::SendLast, SEND_PSN.add(4), &[], 5).asking());
+        reason(&mut bench);
+        bench.sends(&read());
+        bench.sends(&draft(Operation::SendFirst, SEND_PSN.add(3), &[], PMTU));
+        bench.sends(&draft(Operation::SendLast, SEND_PSN.add(4), &[], 5).asking());
+        bench.sends(&send_only(SEND_PSN.add(5), 5));
+        assert_eq!(bench.found, [], "{what}");
+    }
+}
+
+/// Payload that could not be read: what was issued behind it may follow, and its own payload may be missing as well.
+#[test]
+fn a_packet_is_left_out_when_its_payload_could_not_be_read() {
+    let mut bench = Bench::new();
+    bench.sends(&send_only(SEND_PSN, 5));
+    bench.sends(&draft(Operation::SendFirst, SEND_PSN.add(1), &[], PMTU));
+    (0..2).for_each(|_| bench.monitor.read_failed());
+    bench.sends(&stand_in(SEND_PSN.add(3)));
+    bench.sends(&stand_in(SEND_PSN.add(4)));
+    bench.sends(&draft(Operation::SendLast, SEND_PSN.add(4), &[], 5).asking());
+    bench.arrives(ack(SEND_PSN.add(2), nak(NakCode::PsnSequenceError), 1));
+    assert_eq!(bench.found, []);
+    // A READ behind it may follow, too; it is outstanding.
+    bench.sends(&draft(Operation::ReadRequest, SEND_PSN.add(5), &[reth(PMTU + 5)], 0).asking());
+    bench.sends(&send_only(SEND_PSN.add(7), 5));
+    assert_eq!(bench.found, []);
+}
+
+#[test]
+fn a_refused_command_changes_nothing_and_a_posted_one_counts_at_once() {
+    let mut bench = Bench::new();
+    bench.enter(QpState::Error);
+    bench.answer(CommandStatus::TransitionNotAllowed);
+    bench.now_ps += 2 * LINGER_PS;
+    bench.sends(&send_only(SEND_PSN, 5));
+    assert_eq!(bench.found, [], "the queue pair is still in RTS");
+    // Connected anew: the first response may leave before the answer is there.
+    bench.enter(QpState::Reset);
+    bench.answer(CommandStatus::Success);
+    bench.now_ps += 2 * LINGER_PS;
+    bench.connect(NUMBER, PEER, 7);
+    bench.post(CommandOpcode::CreateQueuePair, 0x55, Body::CreateQueuePair(CreateQueuePair::at_reset()));
+    bench.answer(CommandStatus::NumberOutOfRange);
+    bench.sends(&send_only(SEND_PSN, 5));
+    assert_eq!(bench.found, [], "PSNs begin anew");
+}
+
+/// Two queue pairs with the same peer: each packet is of the one whose PSNs it continues.
+#[test]
+fn queue_pairs_with_one_peer_are_told_apart_by_their_packets() {
+    let mut bench = Bench::new();
+    let create = CreateQueuePair { service: Service::ReliableConnected, ..CreateQueuePair::at_reset() };
+    bench.command(CommandOpcode::CreateQueuePair, 0x14, Body::CreateQueuePair(create));
+    bench.connect(0x14, PEER, 7);
+    bench.now_ps += 2 * LINGER_PS;
+    for psn in [0, 1, 0, 2, 1, 3] {
+        bench.sends(&send_only(SEND_PSN.add(psn), 5));
+    }
+    assert_eq!(bench.found, []);
+    bench.sends(&send_only(SEND_PSN.add(1), 5));
+    assert_eq!(bench.rules(), [Rule::RequestPsn]);
+}
+
+#[test]
+fn the_builder_of_these_tests_makes_frames_that_a_card_accepts() {
+    let filter = Filter { own_mac: MacAddress(OWN_MAC), promiscuous: false, accept_multicast: false };
+    for is_ipv6 in [false, true] {
+        let frame = Draft::new(is_ipv6, Operation::SendOnly, SEND_PSN, &[], 5).back().bytes();
+        let packet = classify(&frame, false, &filter).unwrap();
+        assert_eq!(packet.payload.len(), 5);
+        assert_eq!(frame.len(), packet.buffer_len().max(60));
+        assert!(icrc::agrees(&frame[packet.ethernet.buffer_len()..packet.buffer_len()]));
+    }
+}

@@ -516,6 +516,11 @@ def connect(options):
     return Client(cluster, set_as_default=True)
 
 
+def interrupt(*_):
+    """Ends the soak."""
+    raise KeyboardInterrupt
+
+
 def main():
     options, parts = arguments()
     if options.list:
@@ -529,8 +534,9 @@ def main():
             print(f"left out, since they compile on this machine: {' '.join(here)}")
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
-    # A termination ends the soak as Ctrl-C does, with its table.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # A termination ends the soak as Ctrl-C does, with its table. A shell that starts the soak in the background has it ignore
+    # SIGINT, so that the interrupt is raised here.
+    signal.signal(signal.SIGTERM, interrupt)
     report = Report(parts, options.out)
     step("building")
     bundles, jobs = bundles_of(parts, options.out / "programs", compiler())

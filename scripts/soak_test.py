@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -104,6 +105,20 @@ class Soak(unittest.TestCase):
         code, output = self.soak("--hours", "0.0005", "--workers", "2", "--part", "third")
         self.assertEqual(code, 0, output)
         self.assertIn("no run failed", output)
+
+    def test_a_termination_ends_the_soak_with_its_table(self):
+        (self.folder / "program").write_text('#!/usr/bin/env bash\ntouch "$LOG_FOLDER/begun"\nexec sleep 600\n')
+        command = [sys.executable, SOAK, "--parts", self.folder / "parts.toml", "--out", self.folder / "out"]
+        # As a shell starts a program in the background: without SIGINT.
+        ignored = ["env", "--ignore-signal=INT", *command, "--workers", "1"]
+        with subprocess.Popen(ignored, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as soak:
+            end = time.monotonic() + 120
+            while not (self.runs / "begun").exists() and time.monotonic() < end:
+                time.sleep(0.1)
+            soak.terminate()
+            output, _ = soak.communicate(timeout=120)
+        self.assertEqual(soak.returncode, 1, output)
+        self.assertIn("interrupted", (self.folder / "out/summary.txt").read_text())
 
     def test_what_was_asked_for_is_checked(self):
         for options in (["--seeds", "0"], ["--hours", "-1"], ["--part", "none"], ["--workers", "0"]):

@@ -77,7 +77,7 @@ pub(crate) fn connect(
         let number = peer.qp_number;
         let path = Path {
             source_index: version as u8,
-            vlan: (number % 8 != 0).then_some(0x6000 | (number % 4094 + 1) as u16),
+            vlan: (!number.is_multiple_of(8)).then_some(0x6000 | (number % 4094 + 1) as u16),
             traffic_class: ((number % 63 + 1) << 2) as u8,
             flow_label: number % 0xf_ffff + 1,
             ..Path::new(peer.gid, peer.mac)

@@ -617,13 +617,12 @@ impl<
         self.counters.pulses[line("nak_access_sent")].next = self.responder.counts.val().nak_access_sent;
         self.counters.pulses[line("nak_operational_sent")].next =
             self.responder.counts.val().nak_operational_sent;
-        self.counters.pulses[line("nak_rnr_sent")].next = self.responder.counts.val().nak_not_ready_sent;
+        self.counters.pulses[line("nak_rnr_sent")].next = self.responder.counts.val().nak_rnr_sent;
         self.counters.pulses[line("remote_protection")].next = self.responder.counts.val().remote_protection;
         self.counters.pulses[line("acknowledgements_received")].next =
             self.requester.counts.val().acknowledgements_received;
         self.counters.pulses[line("nak_received")].next = self.requester.counts.val().nak_received;
-        self.counters.pulses[line("nak_rnr_received")].next =
-            self.requester.counts.val().nak_not_ready_received;
+        self.counters.pulses[line("nak_rnr_received")].next = self.requester.counts.val().nak_rnr_received;
         self.counters.pulses[line("response_stale")].next = self.requester.counts.val().response_stale;
         self.counters.pulses[line("response_never_sent")].next =
             self.requester.counts.val().response_never_sent;
@@ -633,7 +632,7 @@ impl<
         self.counters.pulses[line("implied_nak")].next = self.requester.counts.val().implied_nak;
         self.counters.pulses[line("retry_exhausted")].next = self.requester.counts.val().retry_exhausted;
         self.counters.pulses[line("rnr_retry_exceeded")].next =
-            self.requester.counts.val().not_ready_exhausted;
+            self.requester.counts.val().rnr_retry_exceeded;
         self.counters.pulses[line("messages_completed")].next =
             self.requester.counts.val().messages_completed;
         self.counters.pulses[line("completions_written")].next =

@@ -475,6 +475,16 @@ fn judge(card: &mut Card, frame: Sent) -> u64 {
     numbers[1]
 }
 
+/// A tag whose VID is 0 gives the priority alone.
+#[test]
+fn priority_tagged_frames_are_accepted() {
+    let mut card = Card::new(Card64::default(), 64);
+    for control in [0x0000, 0x6000, 0xf000, 0x6001] {
+        let recipe = Recipe { vlan: Some(control), ..Recipe::send(9) };
+        assert_eq!(judge(&mut card, good(recipe.build())), ACCEPTED_REQUEST, "{control:#06x}");
+    }
+}
+
 fn faults_at_the_end_of_a_frame_are_found(card: &mut Card) {
     let recipe = Recipe::send(300);
     let frame = recipe.build();

@@ -127,7 +127,7 @@ pub struct AcknowledgeCounts {
     /// A NAK with a code of 0 to 3 was accepted.
     pub nak_received: Bit,
     /// An RNR NAK was accepted.
-    pub nak_not_ready_received: Bit,
+    pub nak_rnr_received: Bit,
     /// The PSN of the response was acknowledged before.
     pub response_stale: Bit,
     /// The PSN of the response was never sent.
@@ -139,7 +139,7 @@ pub struct AcknowledgeCounts {
     /// A queue pair failed for a lost response, or for a NAK of a PSN sequence error.
     pub retry_exhausted: Bit,
     /// A queue pair failed for an RNR NAK.
-    pub not_ready_exhausted: Bit,
+    pub rnr_retry_exceeded: Bit,
     /// A message completed with success.
     pub messages_completed: Bit,
     /// A failure or a local completion of an older generation was dropped.

@@ -267,7 +267,7 @@ pub struct AckCounts {
     /// A NAK 0x63, remote operational error, was sent.
     pub nak_operational_sent: Bit,
     /// An RNR NAK was sent.
-    pub nak_not_ready_sent: Bit,
+    pub nak_rnr_sent: Bit,
     /// A reply was dropped because its queue pair was restarted.
     pub stale_dropped: Bit,
 }
@@ -314,7 +314,7 @@ pub struct ResponderCounts {
     /// A NAK 0x63, remote operational error, was sent.
     pub nak_operational_sent: Bit,
     /// An RNR NAK was sent.
-    pub nak_not_ready_sent: Bit,
+    pub nak_rnr_sent: Bit,
     /// A packet or reply was dropped because its queue pair was restarted.
     pub stale_dropped: Bit,
     /// A remote key did not allow an access.

@@ -298,7 +298,7 @@ impl Logic for Responder {
             nak_invalid_request_sent: ack.nak_invalid_request_sent,
             nak_access_sent: self.access_naks.pulse.val(),
             nak_operational_sent: self.operational_naks.pulse.val(),
-            nak_not_ready_sent: ack.nak_not_ready_sent,
+            nak_rnr_sent: ack.nak_rnr_sent,
             stale_dropped: self.stale.pulse.val(),
             remote_protection: self.protection.pulse.val(),
             local_protection: resolve.local_protection,

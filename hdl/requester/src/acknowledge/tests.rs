@@ -173,13 +173,13 @@ fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
         ("source_address", block.counts.val().source_address),
         ("acknowledgements_received", block.counts.val().acknowledgements_received),
         ("nak_received", block.counts.val().nak_received),
-        ("nak_not_ready_received", block.counts.val().nak_not_ready_received),
+        ("nak_rnr_received", block.counts.val().nak_rnr_received),
         ("response_stale", block.counts.val().response_stale),
         ("response_never_sent", block.counts.val().response_never_sent),
         ("response_reserved", block.counts.val().response_reserved),
         ("response_unexpected", block.counts.val().response_unexpected),
         ("retry_exhausted", block.counts.val().retry_exhausted),
-        ("not_ready_exhausted", block.counts.val().not_ready_exhausted),
+        ("rnr_retry_exceeded", block.counts.val().rnr_retry_exceeded),
         ("messages_completed", block.counts.val().messages_completed),
         ("stale_dropped", block.counts.val().stale_dropped),
     ]
@@ -392,11 +392,9 @@ impl Model {
             Syndrome::Reserved(_) | Syndrome::Nak(NakCode::InvalidRdRequest) => {
                 return vec!["response_reserved"];
             }
-            Syndrome::RnrNak { .. } => (
-                CompletionStatus::RnrRetryExceeded as u64,
-                "nak_not_ready_received",
-                Some("not_ready_exhausted"),
-            ),
+            Syndrome::RnrNak { .. } => {
+                (CompletionStatus::RnrRetryExceeded as u64, "nak_rnr_received", Some("rnr_retry_exceeded"))
+            }
             Syndrome::Nak(NakCode::PsnSequenceError) => {
                 (CompletionStatus::RetryExceeded as u64, "nak_received", Some("retry_exhausted"))
             }

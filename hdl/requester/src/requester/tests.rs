@@ -914,7 +914,7 @@ impl World {
             ("response_stale", block.counts.val().response_stale),
             ("response_never_sent", block.counts.val().response_never_sent),
             ("nak_received", block.counts.val().nak_received),
-            ("nak_not_ready_received", block.counts.val().nak_not_ready_received),
+            ("nak_rnr_received", block.counts.val().nak_rnr_received),
             ("acknowledgements_received", block.counts.val().acknowledgements_received),
             ("stale_dropped", block.counts.val().stale_dropped),
         ] {

@@ -353,7 +353,7 @@ pub(super) fn counts_of(leaves: Bit, syndrome: Bits<8>, is_stale: Bit) -> AckCou
         nak_invalid_request_sent: leaves && syndrome == NAK_INVALID,
         nak_access_sent: leaves && syndrome == NAK_ACCESS,
         nak_operational_sent: leaves && syndrome == NAK_OPERATIONAL,
-        nak_not_ready_sent: leaves && syndrome.get_bits::<3>(5) == RNR_CLASS,
+        nak_rnr_sent: leaves && syndrome.get_bits::<3>(5) == RNR_CLASS,
         stale_dropped: is_stale,
     }
 }
@@ -674,7 +674,7 @@ mod tests {
         let none = AckCounts::default();
         for (leaves, syndrome, is_stale, expected) in [
             (true, ACK, false, AckCounts { acknowledgements_sent: true, ..none }),
-            (true, RNR, false, AckCounts { nak_not_ready_sent: true, ..none }),
+            (true, RNR, false, AckCounts { nak_rnr_sent: true, ..none }),
             (true, NAK_SEQUENCE, false, AckCounts { nak_sequence_sent: true, ..none }),
             (true, NAK_INVALID, false, AckCounts { nak_invalid_request_sent: true, ..none }),
             (true, NAK_ACCESS, false, AckCounts { nak_access_sent: true, ..none }),

@@ -29,7 +29,8 @@ fn an_atomic_waits_for_the_writes_before_it_and_is_answered_in_its_turn() {
     machine.words.insert(WORD | DEVICE, 0x1122_3344_5566_7788);
     machine.holds_writes = true;
     send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
-    send(&mut machine, |machine| atomic(machine, FetchAdd, 0x1_0000_0001, 0));
+    // FETCH_ADD ignores what COMPARE_SWAP compares with.
+    send(&mut machine, |machine| atomic(machine, FetchAdd, 0x1_0000_0001, 0x55));
     send(&mut machine, |machine| atomic(machine, CompareSwap, 7, 0x1122_3345_5566_7789));
     send(&mut machine, |machine| atomic(machine, CompareSwap, 8, 0x1122_3345_5566_7789));
     send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));

@@ -392,7 +392,7 @@ impl Machine {
             nak_invalid_request_sent => nak_invalid_request_sent,
             nak_access_sent => nak_access_sent,
             nak_operational_sent => nak_operational_sent,
-            nak_not_ready_sent => nak_not_ready_sent,
+            nak_rnr_sent => nak_rnr_sent,
             stale_dropped => stale_dropped,
             remote_protection => remote_protection,
             local_protection => local_protection,

@@ -524,7 +524,7 @@ fn many_peers_and_their_faults_are_answered_as_the_protocol_says() {
         "nak_invalid_request_sent",
         "nak_access_sent",
         "nak_operational_sent",
-        "nak_not_ready_sent",
+        "nak_rnr_sent",
     ];
     let dropped = ["unknown_qp", "qp_not_ready", "transport_mismatch", "partition_key", "source_address"];
     let others = ["duplicate_request", "duplicate_dropped", "request_gap", "requests_after_failure"];

@@ -388,7 +388,7 @@ fn each_response_moves_one_counter_and_a_failure_one_more() {
             ok,
             0x20,
             true,
-            AcknowledgeCounts { nak_not_ready_received: true, not_ready_exhausted: true, ..none },
+            AcknowledgeCounts { nak_rnr_received: true, rnr_retry_exceeded: true, ..none },
         ),
         (Reserved, 0, ok, 0x80, false, AcknowledgeCounts { response_reserved: true, ..none }),
         (Other, 0, ok, 0, false, AcknowledgeCounts { response_unexpected: true, ..none }),

@@ -84,7 +84,7 @@ impl Machine {
             0x61 => "nak_invalid_request_sent",
             0x62 => "nak_access_sent",
             0x63 => "nak_operational_sent",
-            _ => "nak_not_ready_sent",
+            _ => "nak_rnr_sent",
         };
         *self.expected_replies.entry(name).or_default() += 1;
         let account = self.accounts.get_mut(&(index, generation)).expect("something was owed");

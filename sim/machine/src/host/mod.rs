@@ -160,7 +160,8 @@ impl Host {
         self.options = HostOptions { link: self.options.link, ..options };
     }
 
-    /// Answers further reads that begin at these addresses later by this time, in picoseconds; `None` ends that.
+    /// Answers further reads that begin at these addresses later by this time, in picoseconds; `None` ends that. The time must be
+    /// longer than the card waits, because the monitor of frames takes such a read for one that has failed.
     pub fn delay_reads(&mut self, delayed: Option<(Range<u64>, u64)>) {
         self.reads.delay(delayed);
     }
@@ -282,6 +283,9 @@ impl Host {
         let options = &self.options;
         if let Some(request) = from_card.read_request {
             self.order.trail_mut().note(now_ps, Moment::ReadAsked);
+            if self.reads.is_delayed(request.address) {
+                self.overheard.port_mut().read_failed();
+            }
             self.reads.request(now_ps, request, options, &mut self.up, &mut self.memory, log);
         }
         if let Some(request) = from_card.write_request {

@@ -130,6 +130,16 @@ impl Reads {
         self.delayed = delayed;
     }
 
+    /// Returns whether a request that begins at an address is answered late because of [`delay`](Self::delay).
+    pub fn is_delayed(&self, address: u64) -> bool {
+        self.delay_of(address).is_some()
+    }
+
+    /// Time by which the answer to a request that begins at an address is late, in picoseconds.
+    fn delay_of(&self, address: u64) -> Option<u64> {
+        self.delayed.as_ref().filter(|(range, _)| range.contains(&address)).map(|(_, delay_ps)| *delay_ps)
+    }
+
     /// Requests in flight.
     pub fn under_way(&self) -> usize {
         self.in_flight
@@ -172,8 +182,7 @@ impl Reads {
         slot.length = if is_good { length as usize } else { 1 };
         let (generation, length) = (slot.generation, slot.length);
         let arrival_ps = up.send(now_ps, options.link.request_overhead_bytes);
-        let delayed = self.delayed.as_ref().filter(|(range, _)| range.contains(&address));
-        let delay_ps = delayed.map(|(_, delay_ps)| *delay_ps);
+        let delay_ps = self.delay_of(address);
         let arrival_ps = arrival_ps + delay_ps.unwrap_or(0);
         let fails = !is_good || happens(&mut self.random, options.read_error);
         let failing_start = if fails { self.random.random_range(0..length) } else { 0 };

@@ -23,7 +23,9 @@
 #![doc = include_str!("waves/address_vector.txt")]
 //! ```
 //!
-//! 1. Requests keep their order, and so do replies; a reply goes before a request, but while both wait they take turns.
+//! 1. Requests keep their order, and so do replies; a reply goes before a request, but while both wait they take turns. A READ
+//!    response waits for the replies that were made before it, of which ack holds two at most: the NAK of a READ ends its queue
+//!    pair, and no acknowledgement may follow it (protocol 3.6).
 //! 2. A packet is dropped, with its payload, if its generation is not that of its queue pair, if the queue pair is in RESET, or if its
 //!    source address is not in use. `counts.stale_dropped` counts it.
 //! 3. Payload belongs to requests; replies have none.
@@ -44,6 +46,8 @@ use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS
 use rnic_messages::transmit::TransmitToken;
 use rnic_messages::transmit::{IssuedPsn, TransmitRequest};
 
+/// Replies that ack may have made before a READ response that comes to this stage: those in its register slice.
+const REPLIES_AHEAD: u64 = 2;
 /// log2 of the verdicts that wait for payload.
 const VERDICTS: usize = 4;
 const VERDICT_COUNT: usize = VERDICTS + 1;
@@ -119,6 +123,8 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     pub counts: Signal<Out, AddressVectorCounts>,
 
     arbiter: Arbiter<TransmitRequest, 2>,
+    /// Replies that went before the response that waits; `REPLIES_AHEAD` also if none is left to go before it.
+    replies_gone: Reg<Bits<2>>,
     paths: Memory<Route, QUEUE_PAIR_BITS>,
     sources: Memory<SourceAddress, SOURCE_ADDRESS_BITS>,
     frontiers: Memory<Bits<24>, QUEUE_PAIR_BITS>,
@@ -167,6 +173,26 @@ fn is_current(token: TransmitRequest, route: Route) -> Bit {
 #[kernel]
 fn asks_for_ack(token: TransmitRequest, frontier: Bits<24>) -> Bit {
     token.ack_request || (token.asks_if_newest && frontier == token.psn + 1)
+}
+
+/// A request may leave: a READ response when the replies made before it have left, any other packet at once.
+#[kernel]
+fn is_due(is_response: Bit, has_reply: Bit, replies_gone: Bits<2>) -> Bit {
+    !is_response || !has_reply || replies_gone == REPLIES_AHEAD
+}
+
+/// Gives the replies that have gone before the response that waits, in the next cycle. Once due, it stays due.
+#[kernel]
+fn replies_gone_after(replies_gone: Bits<2>, waits: Bit, is_due: Bit, reply_goes: Bit) -> Bits<2> {
+    if !waits {
+        bits::<2>(0)
+    } else if is_due {
+        bits::<2>(REPLIES_AHEAD)
+    } else if reply_goes {
+        replies_gone + 1
+    } else {
+        replies_gone
+    }
 }
 
 /// The headers of a packet: the fields of its role, and those of its path.
@@ -260,7 +286,18 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
 
         // First stage: its path is looked up.
         StreamRx::<TransmitRequest>::link(&mut self.reply, &mut self.arbiter.rx[0]);
-        StreamRx::<TransmitRequest>::link(&mut self.request, &mut self.arbiter.rx[1]);
+        let request = self.request.beat.val();
+        let has_request = self.request.valid.val();
+        let replies_gone = self.replies_gone.q.val();
+        let has_reply = self.reply.valid.val();
+        let is_due = is_due(request.is_response, has_reply, replies_gone);
+        self.arbiter.rx[1].valid.next = has_request && is_due;
+        self.arbiter.rx[1].beat.next = request;
+        let takes_request = self.arbiter.rx[1].ready.val();
+        self.request.ready.next = takes_request;
+        let reply_goes = has_reply && self.arbiter.rx[0].ready.val();
+        self.replies_gone.d.next =
+            replies_gone_after(replies_gone, has_request && !takes_request, is_due, reply_goes);
         self.arbiter.last.next = bits(3);
         let may_choose = !self.is_chosen.q.val() || may_route;
         let token = self.arbiter.tx.beat.val();
@@ -318,6 +355,7 @@ mod tests {
             ack_request: random.random(),
             asks_if_newest: random.random(),
             extended: Stimulus::sample(random),
+            is_response: random.random(),
             ..token(random.random_range(0..4), random.random_range(0..2), psn, payload_bytes)
         }
     }
@@ -500,6 +538,7 @@ mod tests {
         let mut sinks = (Sink::new(stalls), Sink::new(stalls));
         let mut model = Model::default();
         let (mut next, mut sent, mut dropped, mut idle, mut cycle) = (0, Vec::new(), 0, 0, 0);
+        let mut taken_requests = 0;
         while idle < 40 {
             assert!(cycle < 20_000, "headers is stuck; stalls: {stalls:?}");
             let block = &mut bench.block;
@@ -510,7 +549,7 @@ mod tests {
             sinks.1.drive(&mut block.payload_out, random);
             let changes = if cycle < 30 { 0.5 } else { changes };
             // The frontier arrives before its packet; in half of the cases it is the packet itself.
-            let soon = coming[(next / 2 + random.random_range(0..4)).min(coming.len() - 1)];
+            let soon = coming[(taken_requests + random.random_range(0..4)).min(coming.len() - 1)];
             let psn = soon.psn + random.random_range(1..3);
             block.frontier_valid.next = random.random();
             block.frontier.next = IssuedPsn { queue_pair: soon.queue_pair, psn };
@@ -524,6 +563,7 @@ mod tests {
             let reply = sources.0.sample(&block.reply).then(|| block.reply.beat.val());
             let request = sources.1.sample(&block.request).then(|| block.request.beat.val());
             assert!(reply.is_none() || request.is_none());
+            taken_requests += usize::from(request.is_some());
             idle += 1;
             if let Some(token) = reply.or(request) {
                 model.take(cycle, token);
@@ -653,6 +693,66 @@ mod tests {
         }
         let psns: Vec<_> = sink.received.iter().map(|token| token.packet.psn.to_u64()).collect();
         assert_eq!(psns, (0..100).flat_map(|psn| [psn, 1000 + psn]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_response_is_due_when_the_replies_before_it_have_left() {
+        for (is_response, has_reply, replies_gone, expected) in [
+            (false, true, 0, true),
+            (true, false, 0, true),
+            (true, true, 0, false),
+            (true, true, 1, false),
+            (true, true, REPLIES_AHEAD, true),
+        ] {
+            let due = is_due(is_response, has_reply, bits(replies_gone));
+            assert_eq!(due, expected, "{is_response} {has_reply} {replies_gone}");
+        }
+        for (replies_gone, waits, is_due, reply_goes, expected) in [
+            (0, true, false, false, 0),
+            (0, true, false, true, 1),
+            (1, true, false, true, REPLIES_AHEAD),
+            (0, true, true, false, REPLIES_AHEAD),
+            (REPLIES_AHEAD, true, true, true, REPLIES_AHEAD),
+            (REPLIES_AHEAD, false, true, false, 0),
+        ] {
+            let after = replies_gone_after(bits(replies_gone), waits, is_due, reply_goes);
+            assert_eq!(after, bits(expected), "{replies_gone} {waits} {is_due} {reply_goes}");
+        }
+    }
+
+    /// Replies fill the stage and the slice before it; then a response arrives, and one more reply.
+    #[test]
+    fn a_response_never_passes_the_replies_that_were_made_before_it() {
+        let mut random = random();
+        for turns in 0..2 {
+            let mut bench = bench::<64, 4>().in_lock_step();
+            set_up(&mut bench);
+            let mut replies = Source::showing_next((0..9).map(|psn| token(0, 1, psn, 0)), Stalls::None);
+            let before = (0..turns).map(|psn| token(0, 1, 1000 + psn, 0));
+            let response = TransmitRequest { is_response: true, ..token(0, 1, 2000, 0) };
+            let mut requests = Source::showing_next(before.chain([response]), Stalls::None);
+            let mut sink = Sink::new(Stalls::None);
+            for cycle in 0..60 {
+                replies.drive(&mut bench.block.reply, &mut random);
+                if cycle >= 4 {
+                    requests.drive(&mut bench.block.request, &mut random);
+                }
+                if cycle >= 20 {
+                    sink.drive(&mut bench.block.token, &mut random);
+                }
+                bench.settle();
+                replies.sample(&bench.block.reply);
+                requests.sample(&bench.block.request);
+                sink.sample(&bench.block.token);
+                bench.tick();
+            }
+            let psns: Vec<_> = sink.received.iter().map(|token| token.packet.psn.to_u64()).collect();
+            let expected = match turns {
+                0 => vec![0, 1, 2, 3, 4, 2000, 5, 6, 7, 8],
+                _ => vec![0, 1, 2, 3, 1000, 4, 5, 2000, 6, 7, 8],
+            };
+            assert_eq!(psns, expected, "{turns} requests before the response");
+        }
     }
 
     #[test]

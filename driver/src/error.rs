@@ -4,6 +4,7 @@ use crate::function::FunctionError;
 use crate::ring::IndexError;
 use rnic_layout::admin::{BODIES, BODY_OFFSET, CommandHeader, CommandOpcode, CommandStatus};
 use rnic_layout::field::{Field, FieldError};
+use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::registers::{FatalCode, LAYOUT_MAJOR, MAGIC};
 use rnic_layout::state::{ATTRIBUTES, AttributeMask};
 use std::fmt;
@@ -200,6 +201,22 @@ pub enum CompletionError {
         qp_number: u32,
         /// `wr_id` of the CQE: the driver's own number of the request, not that of the application.
         wr_id: u64,
+    },
+    /// A CQE reports the success of a send as that of another operation.
+    #[error(
+        "queue pair {qp_number:#x}: a CQE reports the success of wr_id {wr_id:#x} as {}, which was posted as {}",
+        found.name(),
+        expected.name()
+    )]
+    OtherOperation {
+        /// QPN in the CQE.
+        qp_number: u32,
+        /// `wr_id` of the CQE: the driver's own number of the request, not that of the application.
+        wr_id: u64,
+        /// Operation in the CQE.
+        found: CompletionOpcode,
+        /// Operation that was posted.
+        expected: CompletionOpcode,
     },
     /// The consumer index of a CQE frees slots of the work queue that are not in use.
     #[error("queue pair {qp_number:#x}: {error}")]

@@ -99,6 +99,11 @@ impl WorkQueue {
         if cqe.status == CompletionStatus::Success && !posted.signalled {
             return Err(CompletionError::NotSignalled { qp_number, wr_id: cqe.wr_id });
         }
+        // The opcode of a receive depends on the peer, and that of a failed request is undefined.
+        if !is_receive && cqe.status == CompletionStatus::Success && cqe.opcode != posted.opcode {
+            let (wr_id, found, expected) = (cqe.wr_id, cqe.opcode, posted.opcode);
+            return Err(CompletionError::OtherOperation { qp_number, wr_id, found, expected });
+        }
         // Earlier requests without a CQE are unsignalled sends, which have succeeded, or receives whose WQE the card could not
         // read, which are flushed as all receives after them are.
         let mut earlier_status =

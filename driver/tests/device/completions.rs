@@ -7,6 +7,7 @@ use rnic_driver::{
     SendRequest,
 };
 use rnic_layout::doorbell::Arm;
+use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::queue::event::AsyncEvent;
 
 #[test]
@@ -174,6 +175,21 @@ fn a_success_that_nobody_asked_for_breaks_the_queue() {
     pair.idle(5);
     let error = pair.queues[0].poll_one().unwrap_err();
     assert_eq!(error, CompletionError::NotSignalled { qp_number: pair.left.number(), wr_id: 0 });
+}
+
+#[test]
+fn the_success_of_another_operation_breaks_the_queue() {
+    let mut pair = pair();
+    let target = pair.domain.share(8, RemoteRights::WRITE).unwrap().remote();
+    pair.function.misbehave(Faults { completion_opcode: Some(CompletionOpcode::Read), ..Faults::default() });
+    pair.left.post_send(SendRequest::write(7, target).signalled()).unwrap();
+    pair.idle(5);
+    let error = pair.queues[0].poll_one().unwrap_err();
+    let (found, expected) = (CompletionOpcode::Read, CompletionOpcode::Write);
+    let qp_number = pair.left.number();
+    assert_eq!(error, CompletionError::OtherOperation { qp_number, wr_id: 0, found, expected });
+    let text = "a CQE reports the success of wr_id 0x0 as read, which was posted as write";
+    assert!(error.to_string().contains(text), "{error}");
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub(crate) struct Faults {
     pub(crate) refuse: Option<(Op, CommandStatus, u32)>,
     /// The next CQE carries this `wr_id`.
     pub(crate) completion_wr_id: Option<u64>,
+    /// The next CQE carries this opcode.
+    pub(crate) completion_opcode: Option<CompletionOpcode>,
     /// The host refuses the next CQE.
     pub(crate) refuse_completion: bool,
     /// Number of receive WQEs that the card fails to read. Such a receive is not flushed with a CQE either.

@@ -112,6 +112,9 @@ impl Card {
         if let Some(wr_id) = self.faults.completion_wr_id.take() {
             completion.wr_id = wr_id;
         }
+        if let Some(opcode) = self.faults.completion_opcode.take() {
+            completion.opcode = opcode;
+        }
         let refused = std::mem::take(&mut self.faults.refuse_completion);
         let ring = self.completions.get_mut(&queue).expect("queue pairs keep their queues");
         let log2 = u32::from(ring.create.entries_log2);

@@ -543,8 +543,10 @@ fn length_cases(attacker: &mut Attacker) {
     const PACKET: &str = "protocol 3.6 row 8";
     const MESSAGE: &str = "protocol 3.6 row 9";
     let pmtu_bytes = attacker.target.pmtu.bytes() as usize;
-    let frame = attacker.with_reth(op::WRITE_ONLY, 0, attacker.reth(pmtu_bytes + 4), pmtu_bytes + 4);
-    attacker.case("WRITE_ONLY longer than the PMTU", PACKET, vec![frame]).refused(0x61, 0);
+    for bytes in [pmtu_bytes + 1, pmtu_bytes + 4] {
+        let frame = attacker.with_reth(op::WRITE_ONLY, 0, attacker.reth(bytes), bytes);
+        attacker.case(format!("WRITE_ONLY of {bytes}"), PACKET, vec![frame]).refused(0x61, 0);
+    }
     let frame = attacker.plain(op::SEND_ONLY, 0, pmtu_bytes + 4);
     let case = attacker.case("SEND_ONLY longer than the PMTU", PACKET, vec![frame]).refused(0x61, 0);
     case.with_receive(CompletionStatus::RemoteInvalidRequest);

@@ -22,14 +22,14 @@ pub const FAULTS: &[Fault] = &[
         kind: Kind::Early,
         place: Place::Crate("driver"),
         means: "the index of a key is free before its region is destroyed",
-        judge: "keys",
+        judge: "numbers",
     },
     Fault {
         name: "consumer-index-not-published",
         kind: Kind::Lost,
         place: Place::Crate("driver"),
         means: "the card never hears that CQEs were read",
-        judge: "operations",
+        judge: "endpoint",
     },
     Fault {
         name: "solicited-flag-lost",
@@ -43,7 +43,7 @@ pub const FAULTS: &[Fault] = &[
         kind: Kind::Lost,
         place: Place::Crate("driver"),
         means: "WQEs are never fenced",
-        judge: "operations",
+        judge: "holds",
     },
     Fault {
         name: "send-sges-swapped",
@@ -71,7 +71,7 @@ pub const FAULTS: &[Fault] = &[
         kind: Kind::Lost,
         place: Place::Crate("driver"),
         means: "a send queue of unsignalled WQEs fills for ever",
-        judge: "operations",
+        judge: "rings",
     },
     Fault {
         name: "earlier-sends-flushed",

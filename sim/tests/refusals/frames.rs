@@ -17,7 +17,7 @@ use rnic_endpoint::memory::{Region as PeerRegion, Rights, Sge as PeerSge};
 use rnic_endpoint::packet::Packet;
 use rnic_endpoint::qp::{QueuePairSetup, ReceiveWqe};
 use rnic_layout::path::Pmtu;
-use rnic_layout::psn::Psn;
+use rnic_layout::psn::{PSN_COUNT, Psn};
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::send::Sge;
 use rnic_layout::registers::COUNTERS;
@@ -28,8 +28,9 @@ use std::collections::BTreeMap;
 
 /// QPN of the attacker; the endpoint has no such queue pair.
 const ATTACKER: u32 = 0x51;
-/// PSN of the attacker's first request, so that PSNs of duplicates and of later requests are on both sides of the wrap-around.
-const FIRST_PSN: Psn = Psn::ZERO;
+/// PSN of the attacker's first request, by the version of IP: the PSNs of duplicates are before the wrap-around in the one, and
+/// those of later requests are after it in the other.
+const FIRST_PSNS: [Psn; 2] = [Psn::ZERO, Psn::wrapping(PSN_COUNT - 1)];
 /// Length of the region under attack: odd, so that it does not end with a word.
 const TARGET_BYTES: usize = 4001;
 /// WRITE_ONLY, WRITE_LAST, SEND_ONLY, ACKNOWLEDGE (protocol 1.4).
@@ -82,7 +83,7 @@ impl Ground {
             // The same slot in the card's tables, but another QPN.
             unknown_number: number ^ 0x80_0000,
             pmtu,
-            expected_psn: FIRST_PSN,
+            expected_psn: FIRST_PSNS[version],
             msn: Psn::ZERO,
             region: (key, address, bytes),
             local_key: self.local.remote().key,
@@ -326,8 +327,9 @@ fn attack(
         ensure!(!is_bad || spoiled[0] >= 1, "the receive to corrupt is in no ring");
     }
     let first_psn = target.expected_psn.value();
-    let reads = Some(case.destination_read_atomic);
-    let queue_pair = rig.connect_with(queue_pair, ATTACKER, version, pmtu, first_psn, reads)?;
+    let queue_pair = rig.connect_with(queue_pair, ATTACKER, version, pmtu, first_psn, |options| {
+        options.destination_read_atomic = Some(case.destination_read_atomic);
+    })?;
     rig.moved()?;
     ensure!(answers(rig)?.is_empty(), "the card speaks before it is asked");
     let before = ground.bytes()?;
@@ -461,6 +463,34 @@ pub(crate) fn not_ready(rig: &mut Rig) -> Result<()> {
         ensure!(moved == BTreeMap::from([("qp_not_ready", 1)]), "{state:?}: {moved:?}");
         drop(kept);
     }
+    Ok(())
+}
+
+/// A request that the MAC marks as bad is dropped and counted, whatever its ICRC says; the same request is executed afterwards.
+pub(crate) fn damaged(rig: &mut Rig) -> Result<()> {
+    let ground = Ground::new(rig)?;
+    let queue_pair = rig.new_queue_pair(RemoteRights::WRITE)?;
+    let target = ground.target(queue_pair.number(), IPV4, Pmtu::Bytes1024);
+    let queue_pair = rig.connect(queue_pair, ATTACKER, IPV4, Pmtu::Bytes1024, target.expected_psn.value())?;
+    let frame = good_request(&target, &ground.cases(&target).swap_remove(0).1);
+    rig.moved()?;
+    answers(rig)?;
+    for is_damaged in [true, false] {
+        let before = ground.bytes()?;
+        if is_damaged {
+            rig.send_damaged(&frame);
+        } else {
+            rig.send(&[frame.clone()]);
+        }
+        ensure!(rig.exchange()?.is_empty(), "something completes");
+        let answers = answers(rig)?.len();
+        let moved = rig.moved()?.named();
+        let expected = if is_damaged { BTreeMap::from([("mac_error", 1)]) } else { BTreeMap::new() };
+        ensure!(moved == expected, "damaged {is_damaged}: {moved:?}");
+        ensure!(answers == usize::from(!is_damaged), "damaged {is_damaged}: {answers} answers");
+        ensure!((ground.bytes()? == before) == is_damaged, "damaged {is_damaged}: memory");
+    }
+    drop(queue_pair);
     Ok(())
 }
 

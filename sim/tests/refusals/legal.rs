@@ -5,8 +5,8 @@ use crate::rig::{Done, IPV4, IPV6, PEER_BYTES, PEER_FIRST, PEER_KEY, Rig, Versio
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights, SendRequest};
-use rnic_endpoint::memory::Sge;
-use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
+use rnic_endpoint::memory::{Region as PeerRegion, Rights, Sge};
+use rnic_endpoint::qp::{Data, Operation, Queue, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_stimulus::chance::Seed;
@@ -21,13 +21,50 @@ const OUTGOING_BYTES: usize = 40 << 10;
 const WINDOW_BYTES: usize = 2048;
 /// Offset of the endpoint's receive memory. Its WRITEs are inline, and those of the card go to the beginning of its memory.
 const PEER_ROOM: u64 = 0x1_0000;
+/// Key of the endpoint's memory that a SEND invalidates.
+const ENDED_KEY: u32 = 0x507;
 const IMMEDIATE: [u8; 4] = [9, 8, 7, 6];
 
 pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
     for (version, pmtu) in [(IPV4, Pmtu::Bytes256), (IPV6, Pmtu::Bytes1024)] {
         both_ways(rig, version, pmtu).with_context(|| format!("addresses {version}, {pmtu:?}"))?;
     }
-    Ok(())
+    invalidation(rig).context("SEND with Invalidate")
+}
+
+/// A SEND with Invalidate ends a key of the endpoint: a WRITE before it is executed, a WRITE after it is refused.
+fn invalidation(rig: &mut Rig) -> Result<()> {
+    let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
+    let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, IPV4, Pmtu::Bytes1024, 1)?;
+    rig.endpoint(|endpoint| {
+        let region = PeerRegion {
+            first_address: PEER_FIRST,
+            length: 64,
+            offset: 0,
+            domain: 0,
+            rights: Rights::ALL,
+            invalidatable: true,
+        };
+        endpoint.memory().register(ENDED_KEY, region);
+        endpoint.post_receive(PEER, ReceiveWqe { wr_id: 0, sges: Vec::new() });
+    });
+    let remote = RemoteMemory { address: PEER_FIRST, key: ENDED_KEY, bytes: 9 };
+    let write = |wr_id: u64| SendRequest::write(wr_id, remote).inline(&[wr_id as u8; 9]).signalled();
+    let send = SendRequest::send_invalidate(2, ENDED_KEY).signalled();
+    queue_pair.post_sends(&mut vec![write(1), send, write(3)])?;
+    let mut done: Vec<Done> = Vec::new();
+    rig.wait("the refusal", |rig| {
+        done.extend(rig.completions()?);
+        Ok((done.len() >= 3).then_some(()))
+    })?;
+    let statuses: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
+    let (good, bad) = (CompletionStatus::Success, CompletionStatus::RemoteAccess);
+    ensure!(statuses == [(1, good), (2, good), (3, bad)], "{statuses:?}");
+    let received = rig.endpoint(|endpoint| endpoint.poll(PEER));
+    ensure!(received.is_some_and(|received| received.invalidated == Some(ENDED_KEY)), "{received:?}");
+    rig.endpoint(|endpoint| ensure_same(&endpoint.memory().bytes[..9], &[1; 9]))?;
+    drop(queue_pair);
+    rig.settle()
 }
 
 fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
@@ -106,6 +143,10 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
             if kind < 2 {
                 ensure_same(&received.message, &incoming)?;
             }
+        }
+        if let Some(received) = theirs.iter().find(|done| done.queue == Queue::Receive) {
+            ensure!(received.immediate == (kind % 2 == 1).then_some(IMMEDIATE), "{text}");
+            ensure!(received.length as usize == length_out, "{text}");
         }
         if kind >= 2 {
             window_model[place_in..][..length_in].copy_from_slice(&incoming);

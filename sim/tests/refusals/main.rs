@@ -10,6 +10,9 @@
 //! * [`software`]: invalid doorbells and commands;
 //! * [`numbers`]: numbers of objects whose destruction the card has not confirmed;
 //! * [`events`]: event queues that software does not read;
+//! * [`interrupts`]: events and interrupts that are armed, masked and moderated, and a completion queue that overruns;
+//! * [`holds`]: what a send queue holds back until the peer has answered, and what it asks an answer for;
+//! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`faults`]: host memory that the card cannot access.
 //!
@@ -18,7 +21,9 @@ mod atomics;
 mod events;
 mod faults;
 mod frames;
+mod holds;
 mod interpose;
+mod interrupts;
 mod legal;
 mod numbers;
 mod own_atomics;
@@ -26,6 +31,7 @@ mod own_reads;
 mod pages;
 mod reads;
 mod rig;
+mod rings;
 mod scatter_gather;
 mod shared;
 mod software;
@@ -51,6 +57,7 @@ fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
 fn wrong_frames_are_refused(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 2)?;
     frames::not_ready(&mut rig)?;
+    frames::damaged(&mut rig)?;
     let requests = frames::requests(&mut rig)?;
     assert!(requests > 220, "{requests}");
     reads::before_a_refusal(&mut rig)?;
@@ -80,6 +87,27 @@ fn wrong_doorbells_and_commands_are_refused(width_bits: u32) -> Result<()> {
 fn full_event_queues_are_no_failure(width_bits: u32) -> Result<()> {
     let mut rig = Rig::with_events(width_bits, 7, events::EQES_LOG2)?;
     events::unread(&mut rig)?;
+    rig.finish()
+}
+
+fn what_must_wait_is_held_back(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 10)?;
+    holds::what_must_wait(&mut rig)?;
+    rig.finish()?;
+    let mut rig = Rig::with_late_writes(width_bits, 10)?;
+    holds::late_writes(&mut rig)?;
+    rig.finish()
+}
+
+fn events_and_interrupts_come_when_due(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 11)?;
+    interrupts::when_they_are_due(&mut rig)?;
+    rig.finish()
+}
+
+fn send_queues_are_served_however_they_are_filled(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 12)?;
+    rings::as_software_fills_them(&mut rig)?;
     rig.finish()
 }
 
@@ -134,5 +162,8 @@ at_both_widths! {
     full_event_queues_are_no_failure: full_event_queues_are_no_failure_at_64_bits, full_event_queues_are_no_failure_at_512_bits;
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
     work_before_an_unreadable_payload_completes: work_before_an_unreadable_payload_completes_at_64_bits, work_before_an_unreadable_payload_completes_at_512_bits;
+    what_must_wait_is_held_back: what_must_wait_is_held_back_at_64_bits, what_must_wait_is_held_back_at_512_bits;
+    events_and_interrupts_come_when_due: events_and_interrupts_come_when_due_at_64_bits, events_and_interrupts_come_when_due_at_512_bits;
+    send_queues_are_served_however_they_are_filled: send_queues_are_served_however_they_are_filled_at_64_bits, send_queues_are_served_however_they_are_filled_at_512_bits;
     receives_of_clients_that_end_come_back: receives_of_clients_that_end_come_back_at_64_bits, receives_of_clients_that_end_come_back_at_512_bits;
 }

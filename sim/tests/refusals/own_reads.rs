@@ -1,19 +1,22 @@
 //! READs of the card from memory of the reference endpoint: all lengths and alignments, more than may be outstanding, after its
 //! own WRITEs and before its own SENDs, with and without a fence. The data must be the contents of the endpoint's memory; an
 //! invalid READ or response fails the queue pair with the status that the protocol requires.
-use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, path_to_card};
+use crate::rig::{
+    Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, UNTOUCHED, Version, ensure_same, path_to_card,
+};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, Region, RemoteMemory, RemoteRights, SendRequest};
 use rnic_endpoint::fault::Fault;
-use rnic_endpoint::memory::Sge;
+use rnic_endpoint::memory::{Region as PeerRegion, Rights, Sge as PeerSge};
 use rnic_endpoint::packet::Packet;
 use rnic_endpoint::qp::ReceiveWqe;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::send::Sge;
 use rnic_layout::wire::extended::AethRepr;
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 use rnic_stimulus::chance::Seed;
@@ -22,6 +25,8 @@ use std::collections::BTreeMap;
 /// The endpoint's side, and one that only the test plays.
 const PEER: u32 = 0x33;
 const PLAYED: u32 = 0x34;
+/// Key of the endpoint's memory with the right to READ alone.
+const READ_KEY: u32 = 0x406;
 /// Length of the endpoint's memory that is read.
 const WINDOW_BYTES: usize = 60_000;
 /// Where the endpoint receives.
@@ -31,6 +36,15 @@ const BATCHES: u64 = 8;
 const READS: u64 = 20;
 
 pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
+    let region = PeerRegion {
+        first_address: PEER_FIRST,
+        length: WINDOW_BYTES as u64,
+        offset: 0,
+        domain: 0,
+        rights: Rights { remote_read: true, ..Rights::NONE },
+        invalidatable: false,
+    };
+    rig.endpoint(|endpoint| endpoint.memory().register(READ_KEY, region));
     for (version, pmtu) in [(IPV6, Pmtu::Bytes256), (IPV4, Pmtu::Bytes1024), (IPV6, Pmtu::Bytes4096)] {
         batches(rig, version, pmtu).with_context(|| format!("addresses {version}, {pmtu:?}"))?;
     }
@@ -50,9 +64,10 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, version, pmtu, 0xff_ff00)?;
     let mut model: Vec<u8> = (0..WINDOW_BYTES).map(|_| random.random()).collect();
     rig.endpoint(|endpoint| endpoint.memory().bytes[..WINDOW_BYTES].copy_from_slice(&model));
-    let remote = |place: usize, length: usize| RemoteMemory {
+    rig.passed();
+    let remote = |key: u32, place: usize, length: usize| RemoteMemory {
         address: PEER_FIRST + place as u64,
-        key: PEER_KEY,
+        key,
         bytes: length as u64,
     };
     for batch in 0..BATCHES {
@@ -63,7 +78,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         model[place..][..length].copy_from_slice(&bytes);
         let mut written = piece(rig, 0, length)?;
         written.bytes_mut().copy_from_slice(&bytes);
-        let mut requests = vec![SendRequest::write(0, remote(place, length)).sge(written)];
+        let mut requests = vec![SendRequest::write(0, remote(PEER_KEY, place, length)).sge(written)];
         let mut places = Vec::new();
         for number in 0..READS {
             let length = match (batch, number) {
@@ -75,7 +90,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
             let first = random.random_range(0..=length);
             let place = if number < 3 { place } else { random.random_range(0..WINDOW_BYTES) };
             let place = place.min(WINDOW_BYTES - length);
-            let mut request = SendRequest::read(number + 1, remote(place, length))
+            let mut request = SendRequest::read(number + 1, remote(READ_KEY, place, length))
                 .sge(piece(rig, random.random_range(0..70), first)?)
                 .sge(piece(rig, random.random_range(0..70), length - first)?);
             if random.random_range(0..4) == 0 {
@@ -93,7 +108,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         }
         requests.push(last);
         rig.endpoint(|endpoint| {
-            let room = Sge { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: 64 };
+            let room = PeerSge { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: 64 };
             endpoint.post_receive(PEER, ReceiveWqe { wr_id: batch, sges: vec![room] });
         });
         queue_pair.post_sends(&mut requests)?;
@@ -114,6 +129,10 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         let mut theirs = Vec::new();
         rig.endpoint(|endpoint| theirs.extend(std::iter::from_fn(|| endpoint.poll(PEER))));
         ensure!(theirs.len() == 1 && theirs[0].wr_id == batch, "{theirs:?}");
+        // READs count in the MSN as all messages do (protocol 3.7).
+        let answers = rig.passed().into_iter().filter(|passed| passed.is_from_endpoint);
+        let msn = answers.filter_map(|passed| passed.msn).last();
+        ensure!(msn == Some(Psn::wrapping((batch as u32 + 1) * (READS as u32 + 2))), "the MSN is {msn:?}");
     }
     let moved = rig.moved()?.named();
     ensure!(moved.is_empty(), "legal traffic moves {moved:?}");
@@ -285,7 +304,36 @@ fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
     Ok(())
 }
 
-/// A READ that the endpoint refuses, and answers of all kinds that are wrong.
+/// A READ into memory with an invalid lkey, in the first SGE or in the second: it fails, and no byte of that SGE is written.
+fn into_wrong_memory(rig: &mut Rig, bad: usize) -> Result<()> {
+    let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
+    let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, IPV4, Pmtu::Bytes1024, 5)?;
+    let mut pieces = [piece(rig, 3, 700)?, piece(rig, 1, 800)?];
+    pieces.iter_mut().for_each(|piece| piece.bytes_mut().fill(UNTOUCHED));
+    let wrong = &pieces[bad];
+    let sge = Sge { address: wrong.address(), local_key: wrong.key(), length: wrong.len() as u32 };
+    let remote = RemoteMemory { address: PEER_FIRST, key: PEER_KEY, bytes: 1500 };
+    let request = pieces.into_iter().fold(SendRequest::read(1, remote), SendRequest::sge).signalled();
+    rig.moved()?;
+    rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
+    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    ensure!(rig.tamper.spoiled() == [1], "the SGE to change must be in one slot");
+    let mut sg_list = Vec::new();
+    let status = rig.wait("the READ", |rig| {
+        let Some(completion) = rig.sends.poll_one()? else { return Ok(None) };
+        sg_list = completion.sg_list.into_iter().collect();
+        Ok(Some(completion.status))
+    })?;
+    ensure!(status == CompletionStatus::LocalProtection, "{status:?}");
+    let written = sg_list[bad].bytes().iter().any(|byte| *byte != UNTOUCHED);
+    ensure!(!written, "an SGE with an invalid lkey is written");
+    let moved = rig.moved()?.named();
+    ensure!(moved == BTreeMap::from([("local_protection", 1)]), "{moved:?}");
+    drop(queue_pair);
+    rig.settle()
+}
+
+/// A READ that the endpoint refuses, READs into memory that is none, and answers of all kinds that are wrong.
 pub(crate) fn refused(rig: &mut Rig) -> Result<()> {
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, IPV4, Pmtu::Bytes1024, 5)?;
@@ -296,6 +344,9 @@ pub(crate) fn refused(rig: &mut Rig) -> Result<()> {
     ensure!(done.status == CompletionStatus::RemoteAccess, "{done:?}");
     drop(queue_pair);
     rig.settle()?;
+    for bad in [0, 1] {
+        into_wrong_memory(rig, bad).with_context(|| format!("an invalid lkey in SGE {bad}"))?;
+    }
     let mut failures = Vec::new();
     for wrong in wrongs() {
         if let Err(error) = answers_wrongly(rig, &wrong) {

@@ -1,6 +1,6 @@
 //! READs of the reference endpoint from the card: all lengths and alignments, several at a time, after its own WRITEs and
 //! before its own SENDs. The data must be the contents of the card's memory. Also invalid requests after READs.
-use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, path_to_card};
+use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Passed, Rig, Version, ensure_same, path_to_card};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights};
@@ -69,6 +69,8 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
                 (place.min(WINDOW_BYTES - length), length)
             })
             .collect();
+        let is_fenced = batch % 2 == 0;
+        rig.passed();
         rig.endpoint(|endpoint| {
             let operation = Operation::Write { address: remote.address + place as u64, key: remote.key };
             endpoint.post_send(PEER, SendWqe::new(0, operation, Data::Inline(bytes.clone())));
@@ -81,7 +83,8 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
                     .map(|(address, length)| Sge { address, key: PEER_KEY, length: length as u32 });
                 endpoint.post_send(PEER, SendWqe::new(wr_id, operation, Data::Sges(sges.to_vec())));
             }
-            endpoint.post_send(PEER, SendWqe::new(9, Operation::Send, Data::Inline(vec![7; 20])));
+            let last = SendWqe::new(9, Operation::Send, Data::Inline(vec![7; 20]));
+            endpoint.post_send(PEER, SendWqe { fence: is_fenced, ..last });
         });
         let mut theirs = Vec::new();
         let count = reads.len() + 2;
@@ -93,6 +96,17 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         ensure!(theirs.iter().all(|done| done.status == CompletionStatus::Success), "{theirs:?}");
         ensure!(theirs.iter().map(|done| done.wr_id).eq((0..=READS).chain([9])), "in order: {theirs:?}");
         ensure!(theirs[1..].iter().take(reads.len()).all(|done| done.opcode == CompletionOpcode::Read));
+        if is_fenced {
+            let passed = rig.passed();
+            let is_send = |one: &&Passed| one.is_from_endpoint && one.opcode == Opcode::SendOnly.code();
+            let ends = [Opcode::ReadResponseLast.code(), Opcode::ReadResponseOnly.code()];
+            let before = passed.iter().take_while(|one| !is_send(one));
+            let answered = before.filter(|one| !one.is_from_endpoint && ends.contains(&one.opcode)).count();
+            ensure!(
+                answered == reads.len(),
+                "batch {batch}: {answered} READs are answered before the fenced SEND"
+            );
+        }
         for (wr_id, &(place, length)) in (1..).zip(&reads) {
             let room = wr_id * ROOM_BYTES + batch as usize;
             let expected = &model[place..][..length];
@@ -125,7 +139,9 @@ pub(crate) fn before_a_refusal(rig: &mut Rig) -> Result<()> {
         let queue_pair = rig.new_queue_pair(rights)?;
         let number = queue_pair.number();
         let queue_pair =
-            rig.connect_with(queue_pair, ATTACKER, IPV4, Pmtu::Bytes256, FIRST_PSN, Some(OPEN_READS as u8))?;
+            rig.connect_with(queue_pair, ATTACKER, IPV4, Pmtu::Bytes256, FIRST_PSN, |options| {
+                options.destination_read_atomic = Some(OPEN_READS as u8);
+            })?;
         let request = |operation: Opcode, psn: Psn, length: u32| {
             let bth = BthRepr { ack_request: true, ..BthRepr::new(operation as u8, number, psn) };
             let reth = RethRepr { virtual_address: address, remote_key: key, dma_length: length };

@@ -19,7 +19,7 @@ use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::psn::{PSN_COUNT, Psn};
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::COUNTERS;
-use rnic_layout::wire::{MacAddress, VlanTag};
+use rnic_layout::wire::{ExtendedRepr, MacAddress, PacketRepr, VlanTag};
 use rnic_machine::function::SharedWorld;
 use rnic_machine::host::HostOptions;
 use rnic_machine::wire::{Frame, Station, WireOptions};
@@ -56,16 +56,40 @@ const IDLE_MAX: usize = 2_000;
 /// Delay code of RNR NAKs.
 pub(crate) const MIN_RNR_TIMER: u8 = 12;
 
+/// A packet between the card and the endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    /// The endpoint has sent it.
+    pub(crate) is_from_endpoint: bool,
+    pub(crate) opcode: u8,
+    /// MSN of an answer.
+    pub(crate) msn: Option<Psn>,
+}
+
+impl Passed {
+    fn of(frame: &[u8], is_from_endpoint: bool) -> Option<Passed> {
+        let packet = PacketRepr::parse(frame).ok()?;
+        let msn = packet.extended_headers().find_map(|header| match header {
+            ExtendedRepr::Aeth(aeth) => Some(aeth.msn),
+            _ => None,
+        });
+        Some(Passed { is_from_endpoint, opcode: packet.bth.opcode, msn })
+    }
+}
+
 /// The endpoint on its port.
 pub(crate) struct Peer {
     endpoint: Endpoint,
     waiting: VecDeque<Frame>,
     heard: Vec<Vec<u8>>,
+    /// What the endpoint has sent and received, in order.
+    passed: Vec<Passed>,
 }
 
 impl Peer {
     fn refill(&mut self) {
         while let Some(frame) = self.endpoint.transmit() {
+            self.passed.extend(Passed::of(&frame, true));
             self.waiting.push_back(Frame::new(frame));
         }
     }
@@ -74,6 +98,7 @@ impl Peer {
 impl Station for Peer {
     fn receive(&mut self, now_ps: u64, frame: &Frame) {
         self.heard.push(frame.bytes.clone());
+        self.passed.extend(Passed::of(&frame.bytes, false));
         self.endpoint.advance(now_ps);
         self.endpoint.receive(&frame.bytes);
         self.refill();
@@ -199,7 +224,18 @@ impl Rig {
 
     /// Opens the card with 2^`eqes_log2` EQEs of event queue 0.
     pub(crate) fn with_events(width_bits: u32, seed: u64, eqes_log2: u32) -> Result<Rig> {
-        let options = CardOptions { host: host(width_bits, seed), ..CardOptions::standard(width_bits) };
+        Rig::on_host(width_bits, seed, eqes_log2, host(width_bits, seed))
+    }
+
+    /// Opens the card on a host whose writes are visible late, after much more time than the card needs for an answer.
+    pub(crate) fn with_late_writes(width_bits: u32, seed: u64) -> Result<Rig> {
+        let write_visible = Delay::Uniform { min_ps: 2_000_000, max_ps: 3_000_000 };
+        let host = HostOptions { write_visible, scatters: false, ..HostOptions::STANDARD };
+        Rig::on_host(width_bits, seed, Options::new(CARD_MAC).eqes_log2, host)
+    }
+
+    fn on_host(width_bits: u32, seed: u64, eqes_log2: u32, host: HostOptions) -> Result<Rig> {
+        let options = CardOptions { host, ..CardOptions::standard(width_bits) };
         let mut world = World::new(seed);
         world.add_card(&card_model(width_bits)?, options)?;
         let mut endpoint = Endpoint::new(MacAddress(PEER_MAC), PEER_BYTES);
@@ -212,7 +248,7 @@ impl Rig {
             invalidatable: false,
         };
         endpoint.memory().register(PEER_KEY, region);
-        let peer = Peer { endpoint, waiting: VecDeque::new(), heard: Vec::new() };
+        let peer = Peer { endpoint, waiting: VecDeque::new(), heard: Vec::new(), passed: Vec::new() };
         let station = world.add_station(peer);
         // A short wire, so that little time passes.
         let wire = WireOptions { delay: Delay::nanoseconds(20), ..options.wire() };
@@ -283,11 +319,25 @@ impl Rig {
         peer.waiting.extend(frames.iter().cloned().map(Frame::new));
     }
 
+    /// The same with one frame, whose FCS is wrong.
+    pub(crate) fn send_damaged(&self, frame: &[u8]) {
+        let mut world = self.world();
+        let peer: &mut Peer = world.station(self.station);
+        peer.waiting.push_back(Frame { is_damaged: true, ..Frame::new(frame.to_vec()) });
+    }
+
     /// Frames that the endpoint's port received since the last call.
     pub(crate) fn heard(&self) -> Vec<Vec<u8>> {
         let mut world = self.world();
         let peer: &mut Peer = world.station(self.station);
         std::mem::take(&mut peer.heard)
+    }
+
+    /// Packets that the endpoint has sent or received since the last call, in order.
+    pub(crate) fn passed(&self) -> Vec<Passed> {
+        let mut world = self.world();
+        let peer: &mut Peer = world.station(self.station);
+        std::mem::take(&mut peer.passed)
     }
 
     /// Increments of the counters since the last call.
@@ -332,6 +382,11 @@ impl Rig {
         (0..count).for_each(|_| self.tamper.idle());
     }
 
+    /// Advances time by nanoseconds, for what happens between two calls of `idle`.
+    pub(crate) fn step_ns(&self, count: u64) -> Result<()> {
+        Ok(self.world().run_for(1000 * count)?)
+    }
+
     /// The oldest asynchronous event.
     pub(crate) fn event(&self) -> Result<Option<AsynchronousEvent>> {
         Ok(self.device.events().poll()?)
@@ -374,10 +429,10 @@ impl Rig {
         pmtu: Pmtu,
         first_psn: u32,
     ) -> Result<QueuePair<ReadyToSend>> {
-        self.connect_with(queue_pair, peer, version, pmtu, first_psn, None)
+        self.connect_with(queue_pair, peer, version, pmtu, first_psn, |_| ())
     }
 
-    /// The same, with the maximum of outstanding READs and atomics of the peer.
+    /// The same, with other options than the usual ones.
     pub(crate) fn connect_with(
         &self,
         queue_pair: QueuePair<state::Init>,
@@ -385,13 +440,14 @@ impl Rig {
         version: Version,
         pmtu: Pmtu,
         first_psn: u32,
-        destination_read_atomic: Option<u8>,
+        change: impl FnOnce(&mut ConnectOptions),
     ) -> Result<QueuePair<ReadyToSend>> {
         let gid = gids(PEER_MAC)[version];
         let info = ConnectionInfo { qp_number: peer, first_psn, gid, mac: PEER_MAC, path_mtu: pmtu };
         let path = Some(path_to_peer(version));
-        let options =
-            ConnectOptions { path, min_rnr_timer: MIN_RNR_TIMER, destination_read_atomic, send: SEND };
+        let mut options =
+            ConnectOptions { path, min_rnr_timer: MIN_RNR_TIMER, send: SEND, ..ConnectOptions::default() };
+        change(&mut options);
         Ok(queue_pair.connect(&info, &options)?)
     }
 

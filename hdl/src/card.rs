@@ -18,12 +18,13 @@
 //! ```
 //!
 //! Data of READ responses goes from receive through place too: the requester sends a `ReadResponseCommand`, and
-//! place returns a `ResponseNotice` when the data is in host memory.
+//! place returns a `ResponseNotice` when the data is in host memory. The events of all parts go to
+//! [`event_counters`](crate::event_counters), whose counts control reads.
 use crate::config::{BUFFERS_KIB, Config, WIDTHS_BITS};
+use crate::event_counters::EventCounters;
 use crate::stack::{self, Build};
-use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Beat, StreamTx};
-use rnic_complete::{Complete, Counters};
+use rnic_complete::Complete;
 use rnic_control::control::{Control, SLAVE_BITS};
 use rnic_control::drained::Drained;
 use rnic_dma::{AddressVector, Gather, GatherMux, Place, PlaceMux, WriteFailures};
@@ -31,7 +32,6 @@ use rnic_host::arrivals::ReadWord;
 use rnic_host::{HostReader, HostWriter};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
-use rnic_layout::registers::{COUNTERS, counter};
 use rnic_messages::PacketToken;
 use rnic_messages::complete::{CqeToken, EqeToken};
 use rnic_messages::drop_reason::REASON_BITS;
@@ -68,14 +68,6 @@ const CROSSING: usize = 5;
 const CROSSING_COUNT: usize = CROSSING + 1;
 /// Parts of the card that must be empty for it to be drained.
 const DRAINED_PARTS: usize = 8;
-/// First counter after those of the packet path.
-const FIRST_EVENT: usize = counter("unknown_qp");
-const LINES: usize = COUNTERS.len() - FIRST_EVENT;
-
-/// Input of a counter at [`Counters`].
-const fn line(name: &str) -> usize {
-    counter(name) - FIRST_EVENT
-}
 
 /// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the
 /// buffer of host read data `2^CHUNK`, the buffer of payload to send `2^PAYLOAD`; `COUNT`, `CHUNKS` and
@@ -225,8 +217,7 @@ pub struct Card<
     /// For measurements, else unconnected: a received frame has passed all checks, ICRC included.
     pub observe_accepted: Signal<Out, Bit>,
 
-    // The reset by software covers everything except control, the crossings to the MAC, and the sums for the
-    // counters.
+    // The reset by software covers everything except control, the crossings to the MAC, and the counters.
     #[domain(reset = core_reset)]
     #[init(Control::new(DATA as u16, clock_khz))]
     control: Control,
@@ -254,23 +245,8 @@ pub struct Card<
     gather_mux: GatherMux,
     write_failures: WriteFailures,
     drained: Drained<DRAINED_PARTS>,
-    counters: Counters<LINES>,
     #[domain(reset = core_reset)]
-    sum_unknown_qp: PulseSum<2>,
-    #[domain(reset = core_reset)]
-    sum_qp_not_ready: PulseSum<2>,
-    #[domain(reset = core_reset)]
-    sum_transport_mismatch: PulseSum<2>,
-    #[domain(reset = core_reset)]
-    sum_partition_key: PulseSum<2>,
-    #[domain(reset = core_reset)]
-    sum_source_address: PulseSum<2>,
-    #[domain(reset = core_reset)]
-    sum_stale_dropped: PulseSum<4>,
-    #[domain(reset = core_reset)]
-    sum_work_refused: PulseSum<2>,
-    #[domain(reset = core_reset)]
-    sum_local_protection: PulseSum<2>,
+    counters: EventCounters,
 }
 
 impl<
@@ -578,93 +554,13 @@ impl<
         self.control.interrupt_pending.next = self.complete.interrupt_pending.val();
 
         // Counters.
-        self.sum_unknown_qp.lines[0].next = self.requester.counts.val().unknown_qp;
-        self.sum_unknown_qp.lines[1].next = self.responder.counts.val().unknown_qp;
-        self.counters.pulses[line("unknown_qp")].next = self.sum_unknown_qp.pulse.val();
-        self.sum_qp_not_ready.lines[0].next = self.requester.counts.val().qp_not_ready;
-        self.sum_qp_not_ready.lines[1].next = self.responder.counts.val().qp_not_ready;
-        self.counters.pulses[line("qp_not_ready")].next = self.sum_qp_not_ready.pulse.val();
-        self.sum_transport_mismatch.lines[0].next = self.requester.counts.val().transport_mismatch;
-        self.sum_transport_mismatch.lines[1].next = self.responder.counts.val().transport_mismatch;
-        self.counters.pulses[line("transport_mismatch")].next = self.sum_transport_mismatch.pulse.val();
-        self.sum_partition_key.lines[0].next = self.requester.counts.val().partition_key;
-        self.sum_partition_key.lines[1].next = self.responder.counts.val().partition_key;
-        self.counters.pulses[line("partition_key")].next = self.sum_partition_key.pulse.val();
-        self.sum_source_address.lines[0].next = self.requester.counts.val().source_address;
-        self.sum_source_address.lines[1].next = self.responder.counts.val().source_address;
-        self.counters.pulses[line("source_address")].next = self.sum_source_address.pulse.val();
-        self.sum_stale_dropped.lines[0].next = self.requester.counts.val().stale_dropped;
-        self.sum_stale_dropped.lines[1].next = self.responder.counts.val().stale_dropped;
-        self.sum_stale_dropped.lines[2].next = self.address_vector.counts.val().stale_dropped;
-        self.sum_stale_dropped.lines[3].next = self.control.counts.val().stale_dropped;
-        self.counters.pulses[line("stale_dropped")].next = self.sum_stale_dropped.pulse.val();
-        self.sum_work_refused.lines[0].next = self.requester.counts.val().work_refused;
-        self.sum_work_refused.lines[1].next = self.responder.counts.val().work_refused;
-        self.counters.pulses[line("work_refused")].next = self.sum_work_refused.pulse.val();
-        self.sum_local_protection.lines[0].next = self.requester.counts.val().local_protection;
-        self.sum_local_protection.lines[1].next = self.responder.counts.val().local_protection;
-        self.counters.pulses[line("local_protection")].next = self.sum_local_protection.pulse.val();
-        self.counters.pulses[line("duplicate_request")].next = self.responder.counts.val().duplicate_request;
-        self.counters.pulses[line("duplicate_dropped")].next = self.responder.counts.val().duplicate_dropped;
-        self.counters.pulses[line("request_gap")].next = self.responder.counts.val().request_gap;
-        self.counters.pulses[line("requests_after_failure")].next =
-            self.responder.counts.val().requests_after_failure;
-        self.counters.pulses[line("acknowledgements_sent")].next =
-            self.responder.counts.val().acknowledgements_sent;
-        self.counters.pulses[line("nak_sequence_sent")].next = self.responder.counts.val().nak_sequence_sent;
-        self.counters.pulses[line("nak_invalid_request_sent")].next =
-            self.responder.counts.val().nak_invalid_request_sent;
-        self.counters.pulses[line("nak_access_sent")].next = self.responder.counts.val().nak_access_sent;
-        self.counters.pulses[line("nak_operational_sent")].next =
-            self.responder.counts.val().nak_operational_sent;
-        self.counters.pulses[line("nak_rnr_sent")].next = self.responder.counts.val().nak_rnr_sent;
-        self.counters.pulses[line("remote_protection")].next = self.responder.counts.val().remote_protection;
-        self.counters.pulses[line("acknowledgements_received")].next =
-            self.requester.counts.val().acknowledgements_received;
-        self.counters.pulses[line("nak_received")].next = self.requester.counts.val().nak_received;
-        self.counters.pulses[line("nak_rnr_received")].next = self.requester.counts.val().nak_rnr_received;
-        self.counters.pulses[line("response_stale")].next = self.requester.counts.val().response_stale;
-        self.counters.pulses[line("response_never_sent")].next =
-            self.requester.counts.val().response_never_sent;
-        self.counters.pulses[line("response_reserved")].next = self.requester.counts.val().response_reserved;
-        self.counters.pulses[line("response_unexpected")].next =
-            self.requester.counts.val().response_unexpected;
-        self.counters.pulses[line("implied_nak")].next = self.requester.counts.val().implied_nak;
-        self.counters.pulses[line("retry_exhausted")].next = self.requester.counts.val().retry_exhausted;
-        self.counters.pulses[line("rnr_retry_exceeded")].next =
-            self.requester.counts.val().rnr_retry_exceeded;
-        self.counters.pulses[line("messages_completed")].next =
-            self.requester.counts.val().messages_completed;
-        self.counters.pulses[line("completions_written")].next =
-            self.complete.counts.val().completions_written;
-        self.counters.pulses[line("completions_in_error")].next =
-            self.complete.counts.val().completions_in_error;
-        self.counters.pulses[line("completion_queue_overrun")].next =
-            self.complete.counts.val().completion_queue_overrun;
-        self.counters.pulses[line("events_written")].next = self.complete.counts.val().events_written;
-        self.counters.pulses[line("event_queue_overrun")].next =
-            self.complete.counts.val().event_queue_overrun;
-        self.counters.pulses[line("interrupts_raised")].next = self.complete.counts.val().interrupts_raised;
-        self.counters.pulses[line("doorbell_foreign")].next = self.control.counts.val().doorbell_foreign;
-        self.counters.pulses[line("doorbell_unknown")].next = self.control.counts.val().doorbell_unknown;
-        self.counters.pulses[line("doorbell_torn")].next = self.control.counts.val().doorbell_torn;
-        self.counters.pulses[line("register_unmapped")].next = self.control.counts.val().register_unmapped;
-        self.counters.pulses[line("commands_executed")].next = self.control.counts.val().commands_executed;
-        self.counters.pulses[line("commands_refused")].next = self.control.counts.val().commands_refused;
-        self.counters.pulses[line("host_reads")].next = self.host_reader.counts.val().host_reads;
-        self.counters.pulses[line("host_read_errors")].next = self.host_reader.counts.val().host_read_errors;
-        self.counters.pulses[line("host_writes")].next = self.host_writer.counts.val().host_writes;
-        self.counters.pulses[line("host_write_errors")].next =
-            self.host_writer.counts.val().host_write_errors;
-        // Events of features that are not implemented yet.
-        self.counters.pulses[line("queue_key")].next = false;
-        self.counters.pulses[line("no_receive_wqe")].next = false;
-        self.counters.pulses[line("unreliable_refused")].next = false;
-        self.counters.pulses[line("congestion_notifications_sent")].next = false;
-        self.counters.pulses[line("marked_received")].next = false;
-        self.counters.pulses[line("timeout")].next = false;
-        self.counters.pulses[line("packets_retransmitted")].next = false;
-        self.counters.pulses[line("context_misses")].next = false;
+        self.counters.requester.next = self.requester.counts.val();
+        self.counters.address_vector.next = self.address_vector.counts.val();
+        self.counters.responder.next = self.responder.counts.val();
+        self.counters.complete.next = self.complete.counts.val();
+        self.counters.host_reader.next = self.host_reader.counts.val();
+        self.counters.host_writer.next = self.host_writer.counts.val();
+        self.counters.control.next = self.control.counts.val();
         self.counters.latch.next = self.control.counter_latch.val();
         self.counters.index.next = self.control.event_counter_index.val();
         self.control.event_counter.next = self.counters.value.val();

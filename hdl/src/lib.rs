@@ -6,5 +6,6 @@
 
 pub mod card;
 pub mod config;
+pub mod event_counters;
 pub mod generator;
 pub mod stack;

@@ -44,14 +44,14 @@ use crate::invalidate::Invalidate;
 use crate::messages::{Outcome, SECTIONS, TablesTx};
 use crate::microcode::OPCODE_BITS;
 use crate::object_store::NUMBER;
-use crate::object_view::{paged_region_of, setup_of, srq_setup_of};
+use crate::object_view::paged_region_of;
 use crate::page_list::PageList;
 use crate::quiesce::Quiesce;
 use event_queue_0::EventQueue0;
 use execute::Execute;
 use load::Loader;
 use machine::{PagesState, StageMachine};
-use publish::{Publisher, is_srq_setup, setup_kind, srq_setup_kind};
+use publish::{Publisher, setup_offer};
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
@@ -60,9 +60,9 @@ use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::host::{HostSpan, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
-use stage::may_lend;
 pub use stage::{LOAD_CYCLES, LoadReason, LookupReason, PROBE_CYCLES, Routine, Stage};
-use store::{Loan, Store};
+use stage::{may_ask_for_list, may_lend};
+use store::{Loan, Store, probed_word};
 
 /// Bits of a command.
 pub const COMMAND_BITS: usize = 8 * COMMAND_BYTES;
@@ -163,8 +163,8 @@ impl Logic for Sequencer {
         let word = self.store.word.val();
         let loaded = self.loader.loaded.val();
         let is_lent = self.key_invalidation.holds.val();
-        let is_paging = stage == Stage::Pages;
-        let is_srq = is_srq_setup(self.loader.reason.val(), instruction.action, instruction.constant);
+        let argument = rotated.get_bits::<24>(0);
+        let offer = setup_offer(stage, self.loader.reason.val(), instruction, loaded, argument);
 
         // The stage machine.
         self.machine.has_command.next = self.command.valid.val();
@@ -185,7 +185,8 @@ impl Logic for Sequencer {
         self.machine.word.next = word;
         self.machine.load.next = self.loader.reason.val();
         self.machine.object_number.next = loaded.get_bits::<24>(NUMBER);
-        self.machine.setup_ready.next = select(is_srq, self.srq_setup.ready.val(), self.setup.ready.val());
+        self.machine.setup_ready.next =
+            select(offer.is_srq, self.srq_setup.ready.val(), self.setup.ready.val());
         self.machine.write_ready.next = self.write.ready.val();
         self.machine.is_lent.next = is_lent;
         self.machine.keys_idle.next = self.key_invalidation.is_idle.val();
@@ -240,13 +241,8 @@ impl Logic for Sequencer {
         self.store.load_address.next = self.loader.address.val();
         self.store.writes.next = self.machine.writes.val();
         self.store.copied.next = loaded.get_bits::<64>(0);
-        self.store.probed.next = cat!(
-            bits::<8>(0),
-            self.probed_receive.val(),
-            bits::<7>(0),
-            self.probed_busy.val(),
-            self.probed_send.val()
-        );
+        self.store.probed.next =
+            probed_word(self.probed_send.val(), self.probed_busy.val(), self.probed_receive.val());
         self.store.first_byte.next = self.page_list.address.val();
         self.store.noticed.next = self.machine.noticed.val();
         self.store.result.next = verdict.result;
@@ -265,11 +261,11 @@ impl Logic for Sequencer {
         self.quiesce.begins[0].next = self.machine.succeeds.val() && instruction.action == Action::Wait;
         self.quiesce.begins[1].next = self.key_invalidation.wait_begins.val();
 
-        // Lists of pages. Between two slots a notice may use the registers that hold the words.
+        // Lists of pages.
         self.page_list.region.next = paged_region_of(loaded);
-        self.page_list.begins.next = is_paging;
+        self.page_list.begins.next = stage == Stage::Pages;
         self.page_list.may_ask.next =
-            is_paging && !self.machine.has_notice.val() && !self.device_failed.val();
+            may_ask_for_list(stage, self.machine.has_notice.val(), self.device_failed.val());
         self.page_list.may_end.next = !is_lent;
         self.page_list.list_valid.next = self.list_valid.val();
         self.page_list.list_error.next = self.list_error.val();
@@ -279,12 +275,10 @@ impl Logic for Sequencer {
         self.page_entry_write_valid.next = self.page_list.page_write_valid.val();
 
         // What is offered; it does not change before it is taken.
-        let kind = setup_kind(self.loader.reason.val(), instruction.action, instruction.constant);
-        self.setup.valid.next = stage == Stage::Setup && !is_srq;
-        self.setup.beat.next = setup_of(loaded, kind, rotated.get_bits::<24>(0));
-        self.srq_setup.valid.next = stage == Stage::Setup && is_srq;
-        self.srq_setup.beat.next =
-            srq_setup_of(loaded, srq_setup_kind(instruction.constant), rotated.get_bits::<24>(0));
+        self.setup.valid.next = offer.setup_valid;
+        self.setup.beat.next = offer.setup;
+        self.srq_setup.valid.next = offer.srq_setup_valid;
+        self.srq_setup.beat.next = offer.srq_setup;
         self.queue_0.setup.next = self.event_queue_0.val();
         self.queue_0.setup_valid.next = self.event_queue_0_valid.val();
         self.queue_0.begins.next = begins.queue_0;

@@ -19,13 +19,15 @@
 //! 4. [`wqe_check`] checks its fields and finds its SGEs.
 //! 5. [`segment`] makes packets, and requests an access check for each part of their payload.
 //! 6. [`issue`] writes the message into the pool, and hands packets to gather.
-//! 7. [`acknowledge`] takes responses, and completes messages in order.
+//! 7. [`acknowledge`] takes responses, and completes messages in order. What no response reports comes from
+//!    issue and from control, through [`local_completion_mux`].
 //! 8. [`read_response`] places the data of READs and atomics.
 //!
 //! Messages of one queue pair keep their order from end to end; no stage waits for the host while it holds a
 //! message of another queue pair. [`messages`] has the records that the stages pass, and [`requester`] wires
-//! them. [`sweep`] clears their records after a reset, [`setup_fork`] hands them commands, and
-//! [`in_flight_rounds`] tells control when work in flight has left.
+//! them. [`sweep`] clears their records after a reset, [`setup_fork`] hands them commands,
+//! [`in_flight_rounds`] tells control when work in flight has left, and [`event_sums`] gives their events to the
+//! counters.
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -47,10 +49,12 @@ pub mod outstanding;
 pub mod wqe_check;
 pub mod segment;
 pub mod issue;
+pub mod local_completion_mux;
 pub mod acknowledge;
 mod response_class;
 pub mod read_response;
 pub mod in_flight_rounds;
+pub mod event_sums;
 
 #[cfg(test)]
 mod testing;

@@ -32,8 +32,10 @@
 //! their command. A burst has left when the rest of its last message is in the record of segment: no packet of
 //! that rest is sent without a turn, and it is dropped with its queue pair.
 use crate::acknowledge::Acknowledge;
+use crate::event_sums::EventSums;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
+use crate::local_completion_mux::LocalCompletionMux;
 use crate::messages::{
     CheckedWqe, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, RequesterCounts, Response,
     SLOT_BITS, Sge, SgePart, WqeBurst, WqeSlot,
@@ -48,8 +50,7 @@ use crate::wqe_check::WqeCheck;
 use crate::wqe_fetch::{SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
 use crate::wqe_pair::WqePair;
 use crate::wqe_parse::WqeParse;
-use rnic_blocks::pulse::PulseSum;
-use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
@@ -150,17 +151,13 @@ pub struct Requester {
     inline_data: Fifo<Bits<SLOT_BITS>, 4, 5>,
     segment: Segment,
     issue: Issue,
-    local_completions: Fifo<LocalCompletion, 2, 3>,
-    local_completion: RegisterSlice<LocalCompletion>,
+    local_completion_mux: LocalCompletionMux,
     keys: Fifo<Invalidation, 2, 3>,
     acknowledge: Acknowledge,
     issued_reads: Fifo<IssuedRead, 2, 3>,
     read_response: ReadResponse,
     in_flight_rounds: InFlightRounds,
-    stale: PulseSum<2>,
-    response_stale: PulseSum<2>,
-    response_unexpected: PulseSum<2>,
-    local_protection: PulseSum<2>,
+    event_sums: EventSums,
 }
 
 impl Logic for Requester {
@@ -233,29 +230,15 @@ impl Logic for Requester {
         StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.issue.access_answer);
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.issue.gather);
         StreamTx::<Slot>::link(&mut self.inline_slot, &mut self.issue.inline_slot);
-        StreamTx::<LocalCompletion>::join(&mut self.issue.local_completion, &mut self.local_completions.rx);
+        StreamTx::<LocalCompletion>::join(
+            &mut self.issue.local_completion,
+            &mut self.local_completion_mux.issued,
+        );
         StreamTx::<Invalidation>::join(&mut self.issue.invalidate, &mut self.keys.rx);
         StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
-        // Local completions of issue go before those of control, which wait here.
-        let has_issued = self.local_completions.tx.valid.val();
-        let invalidated = self.invalidated.beat.val();
-        self.local_completion.rx.valid.next = has_issued || self.invalidated.valid.val();
-        self.local_completion.rx.beat.next = if has_issued {
-            self.local_completions.tx.beat.val()
-        } else {
-            LocalCompletion {
-                queue_pair: invalidated.queue_pair,
-                generation: invalidated.generation,
-                has_failed: false,
-                psn: bits::<24>(0),
-                is_invalidated: true,
-                is_denied: !invalidated.ok,
-            }
-        };
-        self.local_completions.tx.ready.next = self.local_completion.rx.ready.val();
-        self.invalidated.ready.next = self.local_completion.rx.ready.val() && !has_issued;
+        StreamRx::<Invalidated>::link(&mut self.invalidated, &mut self.local_completion_mux.invalidated);
         StreamTx::<LocalCompletion>::join(
-            &mut self.local_completion.tx,
+            &mut self.local_completion_mux.completion,
             &mut self.acknowledge.local_completion,
         );
 
@@ -327,38 +310,11 @@ impl Logic for Requester {
             InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
         self.in_flight_rounds.lines[2].next = self.acknowledge.in_flight.val();
         self.in_flight.next = self.in_flight_rounds.in_flight.val();
-        let acknowledge = self.acknowledge.counts.val();
-        let read_response = self.read_response.counts.val();
-        let issue = self.issue.counts.val();
-        self.response_stale.lines[0].next = acknowledge.response_stale;
-        self.response_stale.lines[1].next = read_response.response_stale;
-        self.response_unexpected.lines[0].next = acknowledge.response_unexpected;
-        self.response_unexpected.lines[1].next = read_response.response_unexpected;
-        self.local_protection.lines[0].next = issue.local_protection;
-        self.local_protection.lines[1].next = read_response.local_protection;
-        self.stale.lines[0].next = self.wqe_parse.counts_stale_dropped.val();
-        self.stale.lines[1].next = acknowledge.stale_dropped;
-        self.counts.next = RequesterCounts {
-            unknown_qp: acknowledge.unknown_qp,
-            qp_not_ready: acknowledge.qp_not_ready,
-            transport_mismatch: acknowledge.transport_mismatch,
-            partition_key: acknowledge.partition_key,
-            source_address: acknowledge.source_address,
-            acknowledgements_received: acknowledge.acknowledgements_received,
-            nak_received: acknowledge.nak_received,
-            nak_rnr_received: acknowledge.nak_rnr_received,
-            response_stale: self.response_stale.pulse.val(),
-            response_never_sent: acknowledge.response_never_sent,
-            response_reserved: acknowledge.response_reserved,
-            response_unexpected: self.response_unexpected.pulse.val(),
-            implied_nak: read_response.implied_nak,
-            retry_exhausted: acknowledge.retry_exhausted,
-            rnr_retry_exceeded: acknowledge.rnr_retry_exceeded,
-            messages_completed: acknowledge.messages_completed,
-            work_refused: issue.work_refused,
-            local_protection: self.local_protection.pulse.val(),
-            stale_dropped: self.stale.pulse.val(),
-        };
+        self.event_sums.acknowledge.next = self.acknowledge.counts.val();
+        self.event_sums.read_response.next = self.read_response.counts.val();
+        self.event_sums.issue.next = self.issue.counts.val();
+        self.event_sums.parse_stale_dropped.next = self.wqe_parse.counts_stale_dropped.val();
+        self.counts.next = self.event_sums.counts.val();
     }
 }
 

@@ -7,14 +7,16 @@
 //! ```
 //!
 //! Latency 1 cycle; `loaded` and the instruction do not change in that cycle.
-use super::stage::LoadReason;
-use crate::instruction::{Action, PUBLISH_RESTARTS, SETUP_KIND_BITS};
+use super::stage::{LoadReason, Stage};
+use crate::instruction::{Action, Instruction, PUBLISH_RESTARTS, SETUP_KIND_BITS};
 use crate::messages::TablesTx;
 use crate::object_store::{KIND_BITS, kind};
-use crate::object_view::{LOADED_BITS, completion_queue_of, event_queue_of, page_of, region_of};
+use crate::object_view::{
+    LOADED_BITS, completion_queue_of, event_queue_of, page_of, region_of, setup_of, srq_setup_of,
+};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{Region, RegionWrite};
-use rnic_messages::setup::{SetupKind, SrqSetupKind};
+use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup, SrqSetupKind};
 use rnic_messages::sizes::REGION_BITS;
 
 /// Numbers of [`SetupKind`] and [`SrqSetupKind`], in the form in which kernels can match them.
@@ -106,9 +108,45 @@ impl Logic for Publisher {
     }
 }
 
+/// What [`Stage::Setup`] offers to the stages of the card: one of the two events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct SetupOffer {
+    /// The event is of a shared receive queue, also while none is offered.
+    pub(super) is_srq: Bit,
+    /// `setup` is offered.
+    pub(super) setup_valid: Bit,
+    /// Event of the queue pair that is loaded.
+    pub(super) setup: SetupEvent,
+    /// `srq_setup` is offered.
+    pub(super) srq_setup_valid: Bit,
+    /// Event of the shared receive queue that is loaded.
+    pub(super) srq_setup: SrqSetup,
+}
+
+/// Decides what is offered for the object that is loaded; `argument` is a PSN, or a limit as in [`srq_setup_of`]. It does not
+/// change before it is taken.
+#[kernel]
+pub(super) fn setup_offer(
+    stage: Stage,
+    load: LoadReason,
+    instruction: Instruction,
+    loaded: Bits<LOADED_BITS>,
+    argument: Bits<24>,
+) -> SetupOffer {
+    let is_srq = is_srq_setup(load, instruction.action, instruction.constant);
+    let offers = stage == Stage::Setup;
+    SetupOffer {
+        is_srq,
+        setup_valid: offers && !is_srq,
+        setup: setup_of(loaded, setup_kind(load, instruction.action, instruction.constant), argument),
+        srq_setup_valid: offers && is_srq,
+        srq_setup: srq_setup_of(loaded, srq_setup_kind(instruction.constant), argument),
+    }
+}
+
 /// Gives the kind of a setup event: that of the instruction, or a change of state after a failure.
 #[kernel]
-pub(super) fn setup_kind(load: LoadReason, action: Action, constant: Bits<64>) -> SetupKind {
+fn setup_kind(load: LoadReason, action: Action, constant: Bits<64>) -> SetupKind {
     if load == LoadReason::Notice {
         SetupKind::Life
     } else if action == Action::Probe {
@@ -127,7 +165,7 @@ pub(super) fn setup_kind(load: LoadReason, action: Action, constant: Bits<64>) -
 
 /// Tells whether the setup event is of a shared receive queue.
 #[kernel]
-pub(super) fn is_srq_setup(load: LoadReason, action: Action, constant: Bits<64>) -> Bit {
+fn is_srq_setup(load: LoadReason, action: Action, constant: Bits<64>) -> Bit {
     load == LoadReason::Setup
         && action == Action::Setup
         && constant.get_bits::<SETUP_KIND_BITS>(0) >= number::SRQ_FIRST
@@ -135,7 +173,7 @@ pub(super) fn is_srq_setup(load: LoadReason, action: Action, constant: Bits<64>)
 
 /// Gives the kind of a setup event of a shared receive queue.
 #[kernel]
-pub(super) fn srq_setup_kind(constant: Bits<64>) -> SrqSetupKind {
+fn srq_setup_kind(constant: Bits<64>) -> SrqSetupKind {
     if constant.get_bits::<SETUP_KIND_BITS>(0) == number::SRQ_LIMIT {
         SrqSetupKind::Limit
     } else {
@@ -204,6 +242,37 @@ mod tests {
         }
         for kind in [SrqSetupKind::Restart, SrqSetupKind::Limit] {
             assert_eq!(srq_setup_kind(bits(SRQ_SETUP | kind as u64)), kind);
+        }
+    }
+
+    /// Stage, load, action, constant; offered to queue pairs, to SRQs.
+    #[test]
+    fn a_setup_event_is_offered_to_queue_pairs_or_to_srqs() {
+        use crate::instruction::SRQ_SETUP;
+        let limit = SRQ_SETUP | SrqSetupKind::Limit as u64;
+        let path = SetupKind::Path as u64;
+        for (stage, load, action, constant, expected) in [
+            (Stage::Setup, LoadReason::Setup, Action::Setup, path, [true, false]),
+            (Stage::Setup, LoadReason::Setup, Action::Setup, limit, [false, true]),
+            (Stage::Setup, LoadReason::Setup, Action::Probe, limit, [true, false]),
+            (Stage::Setup, LoadReason::Notice, Action::Setup, limit, [true, false]),
+            (Stage::Load, LoadReason::Setup, Action::Setup, path, [false, false]),
+            (Stage::Load, LoadReason::Setup, Action::Setup, limit, [false, false]),
+            (Stage::Apply, LoadReason::Setup, Action::Setup, limit, [false, false]),
+        ] {
+            let instruction = Instruction { action, constant: bits(constant), ..Instruction::default() };
+            let loaded = bits(0x123 << NUMBER);
+            let offer = setup_offer(stage, load, instruction, loaded, bits(0x9_0007));
+            let row = format!("{stage:?} {load:?} {action:?} {constant:#x}");
+            assert_eq!([offer.setup_valid, offer.srq_setup_valid], expected, "{row}");
+            let is_srq = is_srq_setup(load, action, bits(constant));
+            assert_eq!(offer.is_srq, is_srq, "{row}");
+            let kind = setup_kind(load, action, bits(constant));
+            assert_eq!((offer.setup.kind, offer.setup.psn), (kind, bits(0x9_0007)), "{row}");
+            assert_eq!(offer.setup.queue_pair, bits(0x123), "{row}");
+            let srq = offer.srq_setup;
+            assert_eq!((srq.kind, srq.limit), (srq_setup_kind(bits(constant)), bits(7)), "{row}");
+            assert_eq!((srq.srq, srq.limit_generation), (bits(0x23), bits(9)), "{row}");
         }
     }
 

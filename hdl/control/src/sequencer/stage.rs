@@ -396,6 +396,13 @@ pub(super) fn may_lend(stage: Stage) -> Bit {
         || stage == Stage::Raise
 }
 
+/// Tells whether the next slot of a list of pages may be read: a notice goes first, as it may use the registers that hold the
+/// words, and nothing is read for a device that has failed.
+#[kernel]
+pub(super) fn may_ask_for_list(stage: Stage, has_notice: Bit, device_failed: Bit) -> Bit {
+    stage == Stage::Pages && !has_notice && !device_failed
+}
+
 /// What an idle sequencer begins; at most one of the first three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Begins {
@@ -692,5 +699,20 @@ mod tests {
             Stage::Swept,
         ];
         assert!(lent.into_iter().all(may_lend) && !kept.into_iter().any(may_lend));
+    }
+
+    #[test]
+    fn a_list_of_pages_is_read_between_notices_while_the_device_works() {
+        for (stage, has_notice, device_failed, expected) in [
+            (Stage::Pages, false, false, true),
+            (Stage::Pages, true, false, false),
+            (Stage::Pages, false, true, false),
+            (Stage::Pages, true, true, false),
+            (Stage::Apply, false, false, false),
+            (Stage::Load, false, false, false),
+        ] {
+            let may_ask = may_ask_for_list(stage, has_notice, device_failed);
+            assert_eq!(may_ask, expected, "{stage:?} {has_notice} {device_failed}");
+        }
     }
 }

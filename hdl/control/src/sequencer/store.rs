@@ -29,6 +29,12 @@ pub(super) struct Loan {
     pub write_data: Bits<64>,
 }
 
+/// Gives the word that a probe puts into the store: see [`Program::probe`](crate::instruction::Program::probe).
+#[kernel]
+pub(super) fn probed_word(send_psn: Bits<24>, is_busy: Bit, receive_psn: Bits<24>) -> Bits<64> {
+    cat!(bits::<8>(0), receive_psn, bits::<7>(0), is_busy, send_psn)
+}
+
 /// Keeps all objects.
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Store {
@@ -96,5 +102,22 @@ impl Logic for Store {
             _ => select(loan.writes, loan.write_data, self.result.val()),
         };
         self.word.next = self.object_store.read_data.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_microcode_finds_each_part_of_a_probe() {
+        for (send_psn, is_busy, receive_psn, expected) in [
+            (0xff_ffff, false, 0, 0x00ff_ffff),
+            (0, true, 0, 0x0100_0000),
+            (0, false, 0xff_ffff, 0x00ff_ffff_0000_0000),
+            (0x12_3456, true, 0x65_4321, 0x0065_4321_0112_3456),
+        ] {
+            assert_eq!(probed_word(bits(send_psn), is_busy, bits(receive_psn)), bits(expected));
+        }
     }
 }

@@ -43,6 +43,11 @@ CAPTURES_BYTES_MAX = 64 << 20
 WORKERS_LOST_MAX = 10
 # Seeds that wait or run, for each worker.
 SEEDS_AHEAD = 2
+# Without any worker for this long, the seeds that wait are lost. It is looked for workers in this interval.
+WORKERLESS_SECONDS_MAX = 600
+LOOK_SECONDS = 10
+# A worker of this machine that is away is started again by its nanny, and is not given up while a soak lasts.
+WORKER_AWAY_SECONDS_MAX = 365 * 24 * 3600
 # Models are shipped if a test has used them in this time.
 MODEL_SECONDS_MAX = 24 * 3600
 # Folders that no test reads.
@@ -134,7 +139,10 @@ def build_here(job, folder):
 def compile_tests(arguments, folder, root, environment):
     """Builds test programs. Copies each to a folder, and returns its path, package, and the folder of the package."""
     command = ["cargo", "test", "--quiet", "--no-run", "--message-format=json-render-diagnostics", *arguments]
-    output = subprocess.run(command, cwd=root, env=os.environ | environment, stdout=subprocess.PIPE, check=True)
+    environment = os.environ | environment
+    output = subprocess.run(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, check=True, timeout=RUN_SECONDS_MAX
+    )
     os.makedirs(folder, exist_ok=True)
     programs = []
     for line in output.stdout.splitlines():
@@ -149,10 +157,13 @@ def compile_tests(arguments, folder, root, environment):
 
 
 def run_seed(job):
-    """Runs a part with a seed on a worker. Returns the verdict and, of a run that failed, output and captures."""
+    """Runs a part with a seed on a worker. Returns the verdict and, of a run that failed, output and captures. Returns None, and
+    runs nothing, if the time is over."""
     from distributed import get_worker
 
     worker = get_worker()
+    if job["over"] in worker.plugins:
+        return None
     common, own = (folder_of(worker, digest) if digest else "" for digest in job["bundles"])
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="run-", dir=worker.local_directory) as scratch:
@@ -186,7 +197,7 @@ def run_programs(job, common, own, scratch, captures, log):
     if job["here"] and job["cargo"]:
         try:
             programs = build_here(job, os.path.join(scratch, "programs"))
-        except subprocess.CalledProcessError as error:
+        except subprocess.SubprocessError as error:
             log.write(f"{error}\n".encode())
             return False
     environment |= job["environment"]
@@ -275,8 +286,8 @@ def build(part, folder, cxx):
     """Builds the programs of a part, and runs those tests that compile its models."""
     try:
         programs = compile_tests(part.cargo, folder, ROOT, {})
-    except subprocess.CalledProcessError:
-        die(f"part {part.name} does not build")
+    except subprocess.SubprocessError as error:
+        die(f"part {part.name} does not build: {error}")
     if not programs:
         die(f"part {part.name} has no tests")
     for program, package, home in programs if part.models else []:
@@ -285,8 +296,17 @@ def build(part, folder, cxx):
         variables["RNIC_VERILATED_DIR"] = str(models_folder())
         environment = os.environ | variables | part.models["environment"]
         command = [program, *part.models["tests"]]
-        if subprocess.run(command, cwd=ROOT / home, env=environment, stdout=subprocess.DEVNULL).returncode != 0:
-            die(f"part {part.name}: {' '.join(part.models['tests'])} fails, which must compile its models")
+        try:
+            subprocess.run(
+                command,
+                cwd=ROOT / home,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                check=True,
+                timeout=RUN_SECONDS_MAX,
+            )
+        except subprocess.SubprocessError as error:
+            die(f"part {part.name}: {' '.join(part.models['tests'])} fails, which must compile its models: {error}")
     for program, _, _ in programs:
         # The names of functions stay, which a backtrace shows.
         subprocess.run(["strip", "--strip-debug", program], check=True)
@@ -414,24 +434,77 @@ class Report:
         return "\n".join(lines) + "\n"
 
 
+class NoWorkers(Exception):
+    """There has been no worker for so long that none is expected."""
+
+
+def ended(client, futures, until):
+    """Waits until some runs have ended, or until a time, and returns the futures of those that have ended."""
+    from distributed import wait
+    from distributed.client import FuturesCancelledError
+
+    seen = time.monotonic()
+    while True:
+        seconds = max(0, min(LOOK_SECONDS, until - time.monotonic()))
+        try:
+            wait(futures, timeout=seconds, return_when="FIRST_COMPLETED")
+        except (TimeoutError, FuturesCancelledError):
+            # Nothing has ended; or the scheduler is gone, and runs are cancelled, which their states say.
+            pass
+        done = [future for future in futures if future.status != "pending"]
+        now = time.monotonic()
+        if done or now >= until:
+            return done
+        if client.nthreads():
+            seen = now
+        elif now - seen >= WORKERLESS_SECONDS_MAX:
+            raise NoWorkers(f"{len(futures)} seeds wait, and there has been no worker for {WORKERLESS_SECONDS_MAX} s")
+
+
+def hold_waiting(client, name):
+    """Tells all workers, and those that join later, by a plugin of this name to begin no more seeds."""
+    from distributed import WorkerPlugin
+
+    class Over(WorkerPlugin):
+        pass
+
+    over = Over()
+    over.name = name
+    try:
+        client.register_plugin(over)
+    except OSError:
+        # A worker has died meanwhile. Its seed goes to another one, which has the plugin.
+        pass
+
+
+def outcome_of(future):
+    """What a run returned, and the reason if it was lost."""
+    if future.status == "finished":
+        return future.result(), None
+    lost = repr(future.exception()) if future.status == "error" else f"{future.status}: is the scheduler gone?"
+    return lost_result(lost), lost
+
+
+def lost_result(reason):
+    """The result of a run that was lost."""
+    return {"passed": False, "seconds": 0.0, "log": reason.encode(), "captures": {}}
+
+
 def soak(client, jobs, stream, options, report):
     """Runs the stream of parts and seeds on the workers, until it ends or the time is over."""
-    from distributed import as_completed
     from tqdm import tqdm
 
     started = time.monotonic()
     over = started + options.hours * 3600 if options.seeds is None else float("inf")
+    plugin, is_held = f"rnic-soak-over-{client.id}", False
     running = {}
 
     def submit(count):
-        futures = []
         for part, seed in itertools.islice(stream, count) if time.monotonic() < over else []:
-            job = jobs[part.name] | {"environment": part.variables(seed)}
+            job = jobs[part.name] | {"environment": part.variables(seed), "over": plugin}
             # The outcome of equal runs is not equal: nothing is taken from a cache.
             future = client.submit(run_seed, job, key=f"{part.name}-{seed}-{os.getpid()}", pure=False)
-            running[future.key] = part, seed
-            futures.append(future)
-        return futures
+            running[future] = part, seed
 
     if options.seeds is None:
         total, unit = int(options.hours * 3600), "s"
@@ -439,23 +512,29 @@ def soak(client, jobs, stream, options, report):
         parts = report.parts
         total, unit = sum(part.is_due(index) for index in range(options.seeds) for part in parts), "run"
     with tqdm(total=total, unit=unit, disable=None) as bar:
-        workers = max(1, sum(client.nthreads().values()))
-        completed = as_completed(submit(SEEDS_AHEAD * workers))
-        for future in completed:
-            part, seed = running.pop(future.key)
-            if future.status == "finished":
-                result, lost = future.result(), None
-            else:
-                lost = repr(future.exception())
-                result = {"passed": False, "seconds": 0.0, "log": lost.encode(), "captures": {}}
-            line = report.take(part, seed, result, lost)
-            elapsed = time.monotonic() - started
-            tqdm.write(f"[{clock(elapsed)}] {line}")
-            bar.set_postfix(runs=report.count(), failed=len(report.failures))
-            bar.update(1 if unit == "run" else max(0, min(total, int(elapsed)) - bar.n))
-            sys.stdout.flush()
-            for new in submit(1):
-                completed.add(new)
+        submit(SEEDS_AHEAD * max(1, sum(client.nthreads().values())))
+        while running:
+            try:
+                done = ended(client, list(running), float("inf") if is_held else over)
+                outcomes = [(future, *outcome_of(future)) for future in done]
+            except NoWorkers as error:
+                # The soak ends with its table.
+                stream = iter(())
+                outcomes = [(future, lost_result(str(error)), str(error)) for future in running]
+            if time.monotonic() >= over and not is_held:
+                hold_waiting(client, plugin)
+                is_held = True
+            for future, result, lost in outcomes:
+                part, seed = running.pop(future)
+                elapsed = time.monotonic() - started
+                if result is not None:
+                    tqdm.write(f"[{clock(elapsed)}] {report.take(part, seed, result, lost)}")
+                bar.set_postfix(runs=report.count(), failed=len(report.failures))
+                bar.update(1 if unit == "run" else max(0, min(total, int(elapsed)) - bar.n))
+                sys.stdout.flush()
+                submit(1)
+    if options.scheduler and is_held:
+        client.unregister_worker_plugin(plugin)
 
 
 def read_parts(path):
@@ -504,7 +583,15 @@ def connect(options):
         client = Client(options.scheduler, set_as_default=True)
         client.wait_for_workers(1, timeout=60)
         return client
-    dask.config.set({"distributed.scheduler.allowed-failures": WORKERS_LOST_MAX})
+    # Some seconds after each death of a worker, Dask's cluster gives the worker up for good if it is away, which it may be
+    # because the machine is slow, or because it has died again. A seed that kills each worker would so end all of them before
+    # it counts as lost, and wait for ever.
+    dask.config.set(
+        {
+            "distributed.scheduler.allowed-failures": WORKERS_LOST_MAX,
+            "distributed.deploy.lost-worker-timeout": WORKER_AWAY_SECONDS_MAX,
+        }
+    )
     cluster = LocalCluster(
         n_workers=options.workers,
         threads_per_worker=1,

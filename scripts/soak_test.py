@@ -1,6 +1,7 @@
 """Tests of scripts/soak.py with a program in the place of the tests: no seed is lost when a worker dies, and what fails comes
 back. Run by scripts/test.sh, after scripts/setup.sh soak."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -8,8 +9,10 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
-from distributed import LocalCluster
+import soak as soak_program
+from distributed import Client, LocalCluster
 
 SOAK = Path(__file__).resolve().parent / "soak.py"
 SEEDS, FIRST, DEADLY, BAD = 12, 100, 103, 107
@@ -52,10 +55,10 @@ class Soak(unittest.TestCase):
         parts = [PART % (name, every, name, self.runs, every) for name, every in PARTS.items()]
         (self.folder / "parts.toml").write_text("".join(parts))
 
-    def soak(self, *options):
+    def soak(self, *options, **variables):
         """Runs the soak, and returns its exit code and its output."""
         command = [sys.executable, SOAK, "--parts", self.folder / "parts.toml", "--out", self.folder / "out"]
-        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300, env=os.environ | variables)
         return done.returncode, done.stdout + done.stderr
 
     def check_all(self, options):
@@ -93,18 +96,51 @@ class Soak(unittest.TestCase):
             self.assertEqual(left, [], "nothing stays on the workers")
 
     def test_a_seed_that_kills_every_worker_is_lost_and_said_so(self):
-        program = f"#!/usr/bin/env bash\nkill -KILL $PPID\n"
+        program = "#!/usr/bin/env bash\nkill -KILL $PPID\n"
         (self.folder / "program").write_text(program)
-        code, output = self.soak("--seeds", "1", "--part", "each", "--workers", "2")
+        # Dask's cluster waits so long for a worker that is away, and starts no other in its place: 15 s by default, which a busy
+        # machine takes for some deaths of a worker and some starts.
+        impatient = {"DASK_DISTRIBUTED__DEPLOY__LOST_WORKER_TIMEOUT": "100ms"}
+        code, output = self.soak("--seeds", "1", "--part", "each", "--workers", "2", **impatient)
         self.assertEqual(code, 1, output)
         self.assertIn("LOST", output)
         self.assertIn("KilledWorker", (self.folder / "out/each-1000.log").read_text())
+
+    def test_seeds_that_wait_for_a_worker_in_vain_are_lost_and_said_so(self):
+        (self.folder / "out").mkdir()
+        part = soak_program.Part(name="each", every=1, about="", programs=["program"])
+        report = soak_program.Report([part], self.folder / "out")
+        options = argparse.Namespace(hours=1, seeds=5, scheduler=None)
+        stream = soak_program.runs([part], FIRST, options.seeds)
+        patience = mock.patch.multiple(soak_program, WORKERLESS_SECONDS_MAX=1, LOOK_SECONDS=0.2)
+        with LocalCluster(n_workers=0, dashboard_address=None) as cluster, Client(cluster) as client, patience:
+            soak_program.soak(client, {"each": {}}, stream, options, report)
+        ahead = soak_program.SEEDS_AHEAD
+        self.assertEqual([seed for _, seed, _ in report.failures], [FIRST + index for index in range(ahead)])
+        reason = f"{ahead} seeds wait, and there has been no worker for 1 s"
+        self.assertEqual([log.read_text() for *_, log in report.failures], [reason] * ahead)
 
     def test_a_time_ends_the_soak(self):
         (self.folder / "program").write_text("#!/usr/bin/env bash\nsleep 0.2\n")
         code, output = self.soak("--hours", "0.0005", "--workers", "2", "--part", "third")
         self.assertEqual(code, 0, output)
         self.assertIn("no run failed", output)
+
+    def test_a_seed_that_waits_when_the_time_is_over_does_not_begin(self):
+        # The time is 7.2 s, so that one seed begins on the only worker, and one waits.
+        (self.folder / "program").write_text('#!/usr/bin/env bash\ntouch "$LOG_FOLDER/$SEED"\nsleep 12\n')
+        cluster = LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None, local_directory=str(self.folder / "workers")
+        )
+        with cluster:
+            options = ["--hours", "0.002", "--part", "each", "--first-seed", str(FIRST)]
+            code, output = self.soak(*options, "--scheduler", cluster.scheduler_address)
+            left = [name for name in cluster.scheduler.worker_plugins if name.startswith("rnic-soak")]
+        self.assertEqual(code, 0, output)
+        self.assertEqual([path.name for path in self.runs.iterdir()], [str(FIRST)])
+        summary = (self.folder / "out/summary.txt").read_text()
+        self.assertRegex(summary, r"(?m)^each +1 +0 ")
+        self.assertEqual(left, [], "nothing stays on the scheduler")
 
     def test_a_termination_ends_the_soak_with_its_table(self):
         (self.folder / "program").write_text('#!/usr/bin/env bash\ntouch "$LOG_FOLDER/begun"\nexec sleep 600\n')

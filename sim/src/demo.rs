@@ -72,7 +72,8 @@ pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary
     let (cards, curve) = thread::scope(|scope| {
         let cards = scope.spawn(|| scenario::play(&model, width_bits, &scenario_options, &trace));
         print_line!("\nmeanwhile, one queue pair of two others at full speed, by length of the message");
-        let curve = bench::measure(&model, width_bits, &bench::curve(), options.seed);
+        let conditions = bench::Conditions::default();
+        let curve = bench::measure(&model, width_bits, &conditions, &bench::curve(), options.seed);
         (cards.join().unwrap_or_else(|panic| resume_unwind(panic)), curve)
     });
     let (cards, curve) = (cards?, curve?);

@@ -9,7 +9,7 @@
 //! The socket is the standard input of the process. Its format is that of [`rnic_machine::wire::socket`]: a frame after its
 //! length in four bytes, as QEMU's `-netdev socket` has it, so that a virtual machine is plugged in without a bridge.
 //!
-//! * A process that keeps to [`Pace::Turns`] makes runs that can be repeated; `sim/tests/foreign.rs` has one.
+//! * A process that keeps to [`Pace::Turns`] makes runs that can be repeated, as `rnic-sim peer` does.
 //! * Everything else keeps to [`Pace::Free`]. Timers of such a peer run in wall-clock time, which simulated time is far behind:
 //!   its queue pair needs an acknowledgement timeout of 0, which is none, and the card's addresses as permanent neighbours.
 //!

@@ -1,9 +1,11 @@
-//! The programs of `rnic-sim`: the demo, and the standard bench; and a rig for tests against a foreign peer.
+//! The programs of `rnic-sim`: the demo, the standard bench, and a peer in a process of its own; and a rig for tests against a
+//! foreign peer.
 
 pub mod bench;
 pub mod demo;
 pub mod foreign;
 pub mod latency;
 pub mod output;
+pub mod peer;
 pub mod report;
 pub mod scenario;

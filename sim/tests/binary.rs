@@ -1,7 +1,7 @@
 //! The command line of `rnic-sim`.
 use anyhow::{Result, ensure};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The binary with these arguments, with all variables set that make errors print a backtrace.
 fn binary(arguments: &[&str]) -> Command {
@@ -13,9 +13,14 @@ fn binary(arguments: &[&str]) -> Command {
 
 /// Runs the binary, which must fail, and returns its error output.
 fn error_of(arguments: &[&str]) -> Result<String> {
-    let output = binary(arguments).output()?;
+    error_with_code(1, arguments)
+}
+
+/// Runs the binary, which must fail with this exit code, and returns its error output.
+fn error_with_code(code: i32, arguments: &[&str]) -> Result<String> {
+    let output = binary(arguments).stdin(Stdio::null()).output()?;
     let text = String::from_utf8(output.stderr)?;
-    ensure!(output.status.code() == Some(1), "{}: {text}", output.status);
+    ensure!(output.status.code() == Some(code), "{}: {text}", output.status);
     ensure!(text.starts_with("error: ") && !text.to_lowercase().contains("backtrace"), "{text}");
     Ok(text)
 }
@@ -66,5 +71,40 @@ fn the_demo_names_the_capture_that_it_cannot_read() -> Result<()> {
     let text = demo(&path)?;
     ensure!(text.contains(&format!("{path}/expected.json: missing field")), "{text}");
     ensure!(!Path::new(&out).exists(), "nothing was written");
+    Ok(())
+}
+
+#[test]
+fn a_peer_says_what_is_wrong_with_its_arguments() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let memory = directory.path().join("memory");
+    std::fs::write(&memory, [0; 100])?;
+    let memory = memory.display().to_string();
+    let peer = |code: i32, arguments: &[&str]| {
+        let card = ["peer", "--card-qpn", "17", "--card-psn", "0xffffff"];
+        error_with_code(code, &[&card, arguments].concat())
+    };
+    // Exit code 2 is that of a command line that cannot be read.
+    for (arguments, expected) in [
+        (&["--memory", &memory, "write:0:100"][..], "expected write:OFFSET:BYTES:ADDRESS:KEY"),
+        (&["--memory", &memory, "--qpn", "0x1000000"], "0x1000000 does not fit into 24 bits"),
+        (&["--memory", &memory, "--key", "one"], "\"one\" is no number"),
+        (&["send:0:100"], "--memory <MEMORY>"),
+    ] {
+        let text = peer(2, arguments)?;
+        ensure!(text.contains(expected), "{arguments:?}: {text}");
+    }
+    for (arguments, expected) in [
+        (
+            &["--memory", &memory, "send:1:100"][..],
+            "100 bytes at offset 1 end beyond the memory of 100 bytes",
+        ),
+        (&["--memory", &memory, "--address", "0xffffffffffffffff"], "ends beyond the address space"),
+        (&["--memory", &format!("{memory}/none")], "cannot read "),
+        (&["--memory", &memory, "send:0:100"], "standard input is no Unix socket"),
+    ] {
+        let text = peer(1, arguments)?;
+        ensure!(text.contains(expected), "{arguments:?}: {text}");
+    }
     Ok(())
 }

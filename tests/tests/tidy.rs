@@ -87,6 +87,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 26] = [
         "rnic-sim",
         &[
             "rnic-driver",
+            "rnic-endpoint",
             "rnic-hdl",
             "rnic-layout",
             "rnic-machine",
@@ -95,7 +96,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 26] = [
             "rnic-workloads",
             "verilator-sys",
         ],
-        &["rnic-endpoint", "rnic-messages", "rnic-mutants"],
+        &["rnic-messages", "rnic-mutants"],
     ),
     ("rnic-tests", &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel"], &["verilator-sys"]),
 ];

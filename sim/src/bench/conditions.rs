@@ -1,4 +1,5 @@
-//! Conditions of the bench that may be worse than the standard ones: the link, the memory of the host, and its software.
+//! Conditions of the bench that may be worse than the standard ones: the link, the memory of the host, its software, and what it
+//! asks of the cards.
 use clap::Args;
 use rnic_layout::limits::HOST_READ_TAGS_MAX;
 use rnic_machine::host::{HostOptions, LinkOptions};
@@ -7,6 +8,9 @@ use serde::Serialize;
 
 /// Nanoseconds, in picoseconds.
 const NS: u64 = 1000;
+
+/// Maximum of [`Conditions::regions`]: of 4,096 regions of a card, it has three such sets, or six if both directions are loaded.
+const REGIONS_MAX: i64 = 512;
 
 /// What may differ from the standard bench. The default differs in nothing.
 #[derive(Args, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,6 +34,13 @@ pub struct Conditions {
     /// Time that software takes for each request or receive that has completed, in nanoseconds.
     #[arg(long, default_value_t = 0)]
     pub poll_ns: u64,
+    /// Load both directions at once, with queue pairs of their own. Rates are those of one direction, which shares its wire with
+    /// the acknowledgements, or requests, of the other.
+    #[arg(long)]
+    pub both_ways: bool,
+    /// Regions on each side that the messages use in turn: for their payload, for receives, and as remote memory.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REGIONS_MAX))]
+    pub regions: u32,
 }
 
 impl Default for Conditions {
@@ -41,6 +52,8 @@ impl Default for Conditions {
             read_credits: HOST_READ_TAGS_MAX,
             post_ns: 0,
             poll_ns: 0,
+            both_ways: false,
+            regions: 1,
         }
     }
 }
@@ -89,6 +102,8 @@ mod tests {
             read_credits: 32,
             post_ns: 50,
             poll_ns: 30,
+            both_ways: true,
+            regions: 16,
         };
         let host = worse.apply(HostOptions::STANDARD);
         assert_eq!((host.link.completion_bytes, host.link.pads_dwords, host.reads_max), (64, true, 32));

@@ -1,5 +1,5 @@
 //! Load generator: queue pairs on both ends of a wire, whose windows are kept full until the measurement is complete.
-use super::{Case, Conditions, Row, lock};
+use super::{Case, Conditions, Row, lock, wire};
 use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::state::{Init, ReadyToSend};
 use rnic_driver::{
@@ -12,12 +12,14 @@ use rnic_layout::registers::counter;
 use rnic_layout::wire::DropReason;
 use rnic_machine::function::SharedWorld;
 use rnic_machine::host::HostOptions;
+use rnic_machine::wire::{Fate, Frame};
 use rnic_machine::world::{CardOptions, Domain};
 use rnic_stimulus::chance::Seed;
 use rnic_workloads::cards;
 use rnic_workloads::plan::Kind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A card as the driver sees it.
 pub(super) type Card = Arc<dyn Function>;
@@ -61,6 +63,11 @@ pub(super) enum Outcome {
         /// Description of the loss.
         reason: String,
     },
+    /// The cards have too few queue pairs.
+    Impossible {
+        /// How many they have.
+        reason: String,
+    },
 }
 
 /// Maximum of messages in flight.
@@ -94,7 +101,9 @@ struct Pair {
     receiver: QueuePair<ReadyToSend>,
     sources: Vec<Region>,
     sinks: Vec<Region>,
-    /// Offset of its remote buffer in the memory of all targets.
+    /// Number of the pair, from 0.
+    place: usize,
+    /// Offset of its remote buffer in each of the targets.
     target: usize,
     /// Messages posted.
     posted: usize,
@@ -103,6 +112,11 @@ struct Pair {
 }
 
 impl Pair {
+    /// Number of the target, of so many, that a message uses. Atomics use one cell.
+    fn target_of(&self, message: usize, targets: usize, kind: Kind) -> usize {
+        if kind.is_atomic() { 0 } else { (self.place + message) % targets }
+    }
+
     /// Posts receives up to number `end`, as far as there is room, in multiples of `batch`.
     fn post_receives(&mut self, end: usize, batch: usize) -> Result<()> {
         let room = (end - self.receives).min(self.sinks.len()) / batch * batch;
@@ -128,17 +142,27 @@ fn buffer(rest: &mut Option<Region>, bytes: usize) -> Result<Region> {
     Ok(buffer)
 }
 
+/// Some buffers of a length, which lie in turn in each of the regions that are made for them.
+fn buffers(domain: &ProtectionDomain, bytes: usize, count: usize, regions: usize) -> Result<Vec<Region>> {
+    let share = (bytes + GAP_BYTES) * count.div_ceil(regions) + 1;
+    let mut rests: Vec<_> =
+        (0..regions).map(|_| domain.allocate(share).map(Some)).collect::<Result<_, _>>()?;
+    (0..count).map(|index| buffer(&mut rests[index % regions], bytes)).collect()
+}
+
 /// Remote rights of both sides.
 const RIGHTS: RemoteRights = RemoteRights::ALL;
 
 /// Counts at a point in time.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Frames sent by the card with the payload, all of which carry messages.
+    /// Frames sent by the card with the payload that carry messages.
     frames: u64,
-    /// Frames sent by the other card: responses, or requests of READs and atomics.
+    /// Frames sent by the other card that do not: responses, or requests of READs and atomics.
     frames_back: u64,
-    /// Time at which the last of the payload frames began.
+    /// Frames sent by the other card that do, if both directions are loaded.
+    frames_against: u64,
+    /// Time at which the last frame of the card with the payload began.
     time_ps: u64,
 }
 
@@ -191,21 +215,34 @@ pub(super) fn measure(
     let host = |options: HostOptions| (0..2).for_each(|card| lock(world).host_mut(card).set_options(options));
     // The measurement begins after all queue pairs are connected, so the host need not be slow until then.
     host(HostOptions::IDEAL);
-    let mut load = Load::new(&devices, case, window)?;
+    let most = 1 << devices[0].limits().tables.queue_pairs_log2;
+    let wanted = case.queue_pairs << usize::from(conditions.both_ways);
+    if wanted > most {
+        return Ok(Outcome::Impossible { reason: format!("a card has {most} queue pairs, not {wanted}") });
+    }
+    let regions = conditions.regions as usize;
+    let mut loads = vec![Load::new([&devices[0], &devices[1]], case, window, regions)?];
+    if conditions.both_ways {
+        loads.push(Load::new([&devices[1], &devices[0]], case, window, regions)?);
+    }
     host(options.host);
-    let extent = Extent::new(case, options, window, load.signal_every);
+    let signal_every = loads[0].signal_every;
+    let extent = Extent::new(case, options, window, signal_every);
     // Receives are posted before the first message is.
-    for pair in &mut load.pairs {
-        pair.post_receives(extent.messages, load.signal_every)?;
+    for pair in loads.iter_mut().flat_map(|load| &mut load.pairs) {
+        pair.post_receives(extent.messages, signal_every)?;
     }
     lock(world).run_for(SETTLING_PS)?;
+    let carrying = [0, 1].map(|direction| count_carrying(world, direction, case.kind));
     let seen = || {
         let directions = lock(world).wire_counts(0);
-        let counts = &directions[case.source()];
+        let (there, back) = (case.source(), 1 - case.source());
+        let carrying = [0, 1].map(|direction: usize| carrying[direction].load(Ordering::Relaxed));
         Seen {
-            frames: counts.sent,
-            frames_back: directions[1 - case.source()].sent,
-            time_ps: counts.last_sent_ps,
+            frames: carrying[there],
+            frames_back: directions[back].sent - carrying[back],
+            frames_against: carrying[back],
+            time_ps: directions[there].last_sent_ps,
         }
     };
     let (mut from, mut to) = (None, None);
@@ -213,9 +250,9 @@ pub(super) fn measure(
     // Completions whose time has passed.
     let mut reported = 0;
     let lost = loop {
-        let before = load.progress();
-        load.post(extent.messages)?;
-        let (posted, polled) = load.progress();
+        let before = progress(&loads);
+        loads.iter_mut().try_for_each(|load| load.post(extent.messages))?;
+        let (posted, polled) = progress(&loads);
         let software_ps = conditions.software_ps(posted - before.0, polled - reported);
         reported = polled;
         if software_ps > 0 {
@@ -229,18 +266,20 @@ pub(super) fn measure(
             to = Some(now);
         }
         clock.idle();
-        idle = match load.poll()? {
-            Progress::None if seen().frames == now.frames => idle + 1,
-            Progress::None | Progress::Some => 0,
-            Progress::Lost => break true,
-        };
-        if idle == IDLE_MAX {
-            // A lost frame is not noticed if no other frame of its queue pair follows.
-            let dropped = lock(world).counters(1 - case.source())?[counter(DropReason::BufferFull.name())];
-            ensure!(dropped > 0, "the run has stalled after {} messages", load.sent);
+        let found = loads.iter_mut().map(Load::poll).collect::<Result<Vec<_>>>()?;
+        if found.contains(&Progress::Lost) {
             break true;
         }
-        if load.is_done(extent.messages) {
+        let is_idle = !found.contains(&Progress::Some) && seen().frames == now.frames;
+        idle = if is_idle { idle + 1 } else { 0 };
+        if idle == IDLE_MAX {
+            // A lost frame is not noticed if no other frame of its queue pair follows.
+            let dropped = |card| Ok(lock(world).counters(card)?[counter(DropReason::BufferFull.name())]);
+            let dropped: u64 = (0..2).map(dropped).sum::<Result<u64>>()?;
+            ensure!(dropped > 0, "the run has stalled after {} messages", loads[0].sent);
+            break true;
+        }
+        if loads.iter().all(|load| load.is_done(extent.messages)) {
             break false;
         }
     };
@@ -249,10 +288,9 @@ pub(super) fn measure(
         let reason = format!("the receive buffer overruns with {} messages under way", window.all);
         return Ok(Outcome::Lost { reason });
     }
-    load.verify()?;
-    let signal_every = load.signal_every;
+    loads.iter().try_for_each(Load::verify)?;
     host(HostOptions::IDEAL);
-    drop(load);
+    drop(loads);
     drop(devices);
     lock(world).finish()?;
     let (from, to) = from.zip(to).context("nothing was measured")?;
@@ -260,6 +298,7 @@ pub(super) fn measure(
     let measured = Seen {
         frames: to.frames - from.frames,
         frames_back: to.frames_back - from.frames_back,
+        frames_against: to.frames_against - from.frames_against,
         time_ps: to.time_ps - from.time_ps,
     };
     let width_bits = lock(world).card(0).width_bits() as u32;
@@ -268,8 +307,21 @@ pub(super) fn measure(
     Ok(Outcome::Measured(Box::new(row)))
 }
 
+/// Counts the frames of a direction that carry messages, from now on.
+fn count_carrying(world: &SharedWorld, direction: usize, kind: Kind) -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
+    let script = move |_: u64, frame: &mut Frame| {
+        let carries = u64::from(wire::carries_message(kind, &frame.bytes));
+        counted.fetch_add(carries, Ordering::Relaxed);
+        Fate::Leave
+    };
+    lock(world).direction_mut(0, direction).set_script(Some(Box::new(script)));
+    count
+}
+
 fn row(case: &Case, width_bits: u32, wire: u64, period_ps: u64, measured: Seen) -> Row {
-    let Seen { frames, frames_back, time_ps } = measured;
+    let Seen { frames, frames_back, frames_against, time_ps } = measured;
     let seconds = time_ps as f64 * 1e-12;
     let cycles = time_ps as f64 / period_ps as f64;
     let of_message = case.frames();
@@ -292,6 +344,9 @@ fn row(case: &Case, width_bits: u32, wire: u64, period_ps: u64, measured: Seen) 
         mmsg_per_s: rate / 1e6,
         wire_payload_gbps: of_message.payload_gbps(wire),
         percent_of_wire: rate / of_message.most_a_second(wire) * 100.0,
+        percent_of_wire_against: frames_against as f64 / frames as f64 * rate
+            / of_message.most_a_second(wire)
+            * 100.0,
         frames_back_per_message: frames_back as f64 / messages,
     }
 }
@@ -311,7 +366,7 @@ struct Load {
     queues: [CompletionQueue; 2],
     /// Pairs by side and QPN.
     places: BTreeMap<(usize, u32), usize>,
-    targets: SharedRegion,
+    targets: Vec<SharedRegion>,
     signal_every: usize,
     /// Maximum of messages in flight.
     all: usize,
@@ -353,8 +408,23 @@ fn connect(
     Ok(queue_pair.ready_to_send(&options.send).map_err(rnic_driver::Error::from)?)
 }
 
+/// Number of requests posted by all loads, sends and receives, and of completions polled.
+fn progress(loads: &[Load]) -> (usize, usize) {
+    let add = |sum: (usize, usize), load: &Load| {
+        let (posted, polled) = load.progress();
+        (sum.0 + posted, sum.1 + polled)
+    };
+    loads.iter().fold((0, 0), add)
+}
+
 impl Load {
-    fn new(devices: &[Device; 2], case: &Case, Window { each: window, all }: Window) -> Result<Load> {
+    /// Connects queue pairs of the first device to ones of the second, with buffers in so many regions.
+    fn new(
+        devices: [&Device; 2],
+        case: &Case,
+        Window { each: window, all }: Window,
+        regions: usize,
+    ) -> Result<Load> {
         let Case { bytes, queue_pairs, .. } = *case;
         // A message may be sent before the receive that it consumes is posted again.
         let receives = if case.kind.consumes() { 2 * window } else { 0 };
@@ -362,7 +432,7 @@ impl Load {
         let entries_log2 = (4 * window * queue_pairs).next_power_of_two().ilog2().max(RING_LOG2_MIN);
         let options = CompletionQueueOptions { entries_log2, ..CompletionQueueOptions::default() };
         let queue = |device: &Device| device.create_completion_queue(&device.events(), &options);
-        let queues = [queue(&devices[0])?, queue(&devices[1])?];
+        let queues = [queue(devices[0])?, queue(devices[1])?];
         let domains = [devices[0].create_protection_domain()?, devices[1].create_protection_domain()?];
         let queue_options = QueuePairOptions {
             send_slots_log2: slots_log2,
@@ -372,14 +442,16 @@ impl Load {
         // Each queue pair has a cell of its own for atomics.
         let (gap_bytes, place_bytes) =
             if case.kind.is_atomic() { (0, CELL_BYTES) } else { (GAP_BYTES, bytes + GAP_BYTES) };
-        let buffer_bytes = bytes + GAP_BYTES;
-        let mut sources = Some(domains[0].allocate(buffer_bytes * window * queue_pairs + 1)?);
-        let mut sinks = Some(domains[1].allocate(buffer_bytes * receives * queue_pairs + 1)?);
-        let targets = domains[1].share(place_bytes * queue_pairs, RIGHTS)?;
+        let mut sources = buffers(&domains[0], bytes, window * queue_pairs, regions)?.into_iter();
+        let mut sinks = buffers(&domains[1], bytes, receives * queue_pairs, regions)?.into_iter();
+        let share = |_| domains[1].share(place_bytes * queue_pairs, RIGHTS);
+        let targets = (0..regions).map(share).collect::<Result<Vec<_>, _>>()?;
         if case.kind == Kind::Read {
-            let bytes: Vec<u8> =
-                (0..place_bytes * queue_pairs).map(|offset| (offset * 13) as u8 ^ 0x55).collect();
-            targets.write(0, &bytes)?;
+            let pattern = |region: usize, offset: usize| (offset * 13 + region * 29) as u8 ^ 0x55;
+            for (region, target) in targets.iter().enumerate() {
+                let bytes = (0..place_bytes * queue_pairs).map(|offset| pattern(region, offset));
+                target.write(0, &bytes.collect::<Vec<u8>>())?;
+            }
         }
         let mut pairs = Vec::new();
         let mut places = BTreeMap::new();
@@ -398,17 +470,14 @@ impl Load {
             let receiver = connect(receiver, &from, to_sender, case)?;
             places.insert((0, sender.number()), place);
             places.insert((1, receiver.number()), place);
-            let cut = |rest: &mut Option<Region>, count: usize| -> Result<Vec<Region>> {
-                (0..count).map(|_| buffer(rest, bytes)).collect()
-            };
-            let mut own_sources = cut(&mut sources, window)?;
+            let mut own_sources: Vec<_> = sources.by_ref().take(window).collect();
             for (index, source) in own_sources.iter_mut().enumerate() {
                 let pattern = |offset: usize| (offset * 31 + index * 7 + place) as u8;
                 source.bytes_mut().iter_mut().enumerate().for_each(|(offset, byte)| *byte = pattern(offset));
             }
             let target = place * place_bytes + gap_bytes;
-            let (sources, sinks) = (own_sources, cut(&mut sinks, receives)?);
-            pairs.push(Pair { sender, receiver, sources, sinks, target, posted: 0, receives: 0 });
+            let (sources, sinks) = (own_sources, sinks.by_ref().take(receives).collect());
+            pairs.push(Pair { sender, receiver, sources, sinks, place, target, posted: 0, receives: 0 });
         }
         let signal_every = (window / 2).clamp(1, SIGNAL_EVERY);
         let case = *case;
@@ -418,7 +487,7 @@ impl Load {
     /// Posts messages up to number `end` of each pair, as far as there is room, in batches that end with a signalled one.
     fn post(&mut self, end: usize) -> Result<()> {
         let batch = self.signal_every;
-        let remote = self.targets.remote();
+        let remotes: Vec<_> = self.targets.iter().map(SharedRegion::remote).collect();
         let posted: usize = self.pairs.iter().map(|pair| pair.posted).sum();
         let mut free = self.all.saturating_sub(posted - self.sent);
         let (before, from) = self.pairs.split_at_mut(self.next);
@@ -432,10 +501,12 @@ impl Load {
             if room < wanted {
                 stopped = stopped.or(Some(turn));
             }
-            let address = remote.address + pair.target as u64;
-            let remote = RemoteMemory { address, bytes: self.case.bytes as u64, ..remote };
             let mut requests = Vec::new();
-            for (source, index) in pair.sources.drain(..room).zip(pair.posted..) {
+            let own_sources: Vec<_> = pair.sources.drain(..room).collect();
+            for (source, index) in own_sources.into_iter().zip(pair.posted..) {
+                let remote = remotes[pair.target_of(index, remotes.len(), self.case.kind)];
+                let address = remote.address + pair.target as u64;
+                let remote = RemoteMemory { address, bytes: self.case.bytes as u64, ..remote };
                 let request = match self.case.kind {
                     Kind::Send => SendRequest::send(index as u64),
                     Kind::Write => SendRequest::write(index as u64, remote),
@@ -502,9 +573,10 @@ impl Load {
         for pair in &self.pairs {
             let last = pair.sources.last().context("no message has come back")?;
             let mut found = vec![0; self.case.bytes];
+            let target = &self.targets[pair.target_of(pair.posted - 1, self.targets.len(), self.case.kind)];
             if self.case.kind.is_atomic() {
                 // Each atomic has added one to a cell that was zero.
-                self.targets.read(pair.target, &mut found)?;
+                target.read(pair.target, &mut found)?;
                 ensure!(
                     found == (pair.posted as u64).to_le_bytes(),
                     "{found:?} after {} additions",
@@ -513,7 +585,7 @@ impl Load {
                 continue;
             }
             if self.case.kind != Kind::Send {
-                self.targets.read(pair.target, &mut found)?;
+                target.read(pair.target, &mut found)?;
             } else {
                 let sink = pair.sinks.last().context("no receive has come back")?;
                 found.copy_from_slice(&sink.bytes());
@@ -543,9 +615,10 @@ mod tests {
 
     #[test]
     fn a_full_wire_is_reported_as_100_percent() {
-        let measured = Seen { frames: 100, frames_back: 25, time_ps: 100 * 4178 * 80 };
+        let measured = Seen { frames: 100, frames_back: 25, frames_against: 50, time_ps: 100 * 4178 * 80 };
         let row = row(&case(4096, 1), 512, 100_000_000_000, 4000, measured);
         assert!((row.percent_of_wire - 100.0).abs() < 1e-9 && row.cycles == 8356, "{row:?}");
+        assert!((row.percent_of_wire_against - 50.0).abs() < 1e-9, "{row:?}");
         assert!((row.payload_gbps - 98.0).abs() < 0.1 && (row.wire_payload_gbps - 98.0).abs() < 0.1);
         assert_eq!((row.name.as_str(), row.messages), ("send_4096_pmtu4096_qp1", 100));
         assert!((row.frames_back_per_message - 0.25).abs() < 1e-9, "{row:?}");

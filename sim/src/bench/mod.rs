@@ -120,6 +120,8 @@ pub struct Row {
     pub wire_payload_gbps: f64,
     /// Measured rate in percent of that.
     pub percent_of_wire: f64,
+    /// The same of the messages in the other direction; zero if only one is loaded.
+    pub percent_of_wire_against: f64,
     /// Frames in the other direction per message: acknowledgements, or requests of READs and atomics.
     pub frames_back_per_message: f64,
 }
@@ -287,7 +289,7 @@ impl<'a> Machine<'a> {
     /// Runs all cases and prints a table.
     fn rows(&mut self, cases: &[Case], findings: &mut Findings) -> Result<()> {
         print_line!(
-            "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6} {:>6}",
+            "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6} {:>7} {:>6}",
             "case",
             "bytes",
             "PMTU",
@@ -299,13 +301,14 @@ impl<'a> Machine<'a> {
             "Mmsg/s",
             "Gb/s",
             "%",
+            "against",
             "back"
         );
         for case in cases {
             match self.row(case).with_context(|| case.name())? {
                 Outcome::Measured(row) => {
                     print_line!(
-                        "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11.2} {:>8.3} {:>8.2} {:>6.1} {:>6.3}",
+                        "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11.2} {:>8.3} {:>8.2} {:>6.1} {:>7.1} {:>6.3}",
                         row.name,
                         row.bytes,
                         row.pmtu,
@@ -317,11 +320,12 @@ impl<'a> Machine<'a> {
                         row.mmsg_per_s,
                         row.payload_gbps,
                         row.percent_of_wire,
+                        row.percent_of_wire_against,
                         row.frames_back_per_message
                     );
                     findings.rows.push(*row);
                 }
-                Outcome::Lost { reason } => {
+                Outcome::Lost { reason } | Outcome::Impossible { reason } => {
                     print_line!("{:<26} not measured: {reason}", case.name());
                     findings.not_measured.push(NotMeasured {
                         name: case.name(),
@@ -350,12 +354,18 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Runs cases on two cards under the standard conditions, and prints the results.
+/// Runs cases on two cards under some conditions, and prints the results.
 ///
 /// # Errors
 /// As [`run`].
-pub fn measure(model: &Model, width_bits: u32, cases: &[Case], seed: u64) -> Result<Vec<Row>> {
-    let mut findings = Findings { seed, ..Findings::default() };
+pub fn measure(
+    model: &Model,
+    width_bits: u32,
+    conditions: &Conditions,
+    cases: &[Case],
+    seed: u64,
+) -> Result<Vec<Row>> {
+    let mut findings = Findings { seed, conditions: conditions.clone(), ..Findings::default() };
     Machine::new(model, width_bits, &findings).rows(cases, &mut findings)?;
     Ok(findings.rows)
 }

@@ -198,6 +198,7 @@ mod tests {
             mmsg_per_s: frames.most_a_second(wire) / 1e6,
             wire_payload_gbps: frames.payload_gbps(wire),
             percent_of_wire: 100.0,
+            percent_of_wire_against: 0.0,
             frames_back_per_message: 0.1,
         }
     }

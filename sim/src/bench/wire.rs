@@ -1,5 +1,5 @@
 //! Capacity of the wire: the frames of one message, and the rate of payload on a wire that is saturated with them.
-use rnic_layout::opcode::BTH_BYTES;
+use rnic_layout::opcode::{self, BTH_BYTES, Class};
 use rnic_layout::path::Pmtu;
 use rnic_workloads::plan::Kind;
 
@@ -11,6 +11,16 @@ const SHORTEST_BYTES: usize = 8 + 64 + 12;
 const RETH_BYTES: usize = 16;
 const AETH_BYTES: usize = 4;
 const ATOMIC_ACK_BYTES: usize = 8;
+/// Byte of the opcode, behind Ethernet, IPv4 and UDP.
+const OPCODE_BYTE: usize = 14 + 20 + 8;
+
+/// Returns whether a frame of the bench, untagged and over IPv4, carries a message of this kind, as [`Frames`] counts them: not an
+/// acknowledgement, nor a request that is answered.
+pub(super) fn carries_message(kind: Kind, frame: &[u8]) -> bool {
+    let class = frame.get(OPCODE_BYTE).and_then(|&code| opcode::class(code));
+    let is_response = class == Some(Class::Response);
+    if kind.is_answered() { is_response } else { class == Some(Class::Request) }
+}
 
 /// Frames of one message that carry its payload: of a READ, the responses; of an atomic, the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,5 +96,30 @@ mod tests {
             (wire(Kind::Send, 0), wire(Kind::Send, 4), Frames::new(Kind::Send, 0, Pmtu::Bytes256).count),
             (84, 86, 1)
         );
+    }
+
+    #[test]
+    fn a_frame_carries_a_message_or_answers_one() {
+        let frame = |code: u8| [&[0; OPCODE_BYTE][..], &[code; BTH_BYTES]].concat();
+        // WRITE first, SEND only, ACK; READ request, READ response middle; FETCH_ADD, its answer; congestion notification.
+        for (code, by_write, by_read) in [
+            (0x06, true, false),
+            (0x04, true, false),
+            (0x11, false, true),
+            (0x0c, true, false),
+            (0x0e, false, true),
+            (0x14, true, false),
+            (0x12, false, true),
+            (0x81, false, false),
+        ] {
+            let carries = |kind| carries_message(kind, &frame(code));
+            assert_eq!((carries(Kind::Write), carries(Kind::Read)), (by_write, by_read), "opcode {code:#x}");
+            assert_eq!(
+                (carries(Kind::Send), carries(Kind::FetchAdd)),
+                (by_write, by_read),
+                "opcode {code:#x}"
+            );
+        }
+        assert!(!carries_message(Kind::Write, &[0; OPCODE_BYTE]));
     }
 }

@@ -7,7 +7,9 @@ use rnic_packet_path::differential;
 use rnic_packet_path::path::{Stalls, build_model};
 use rnic_sim::bench;
 use rnic_sim::demo::{self, DemoOptions};
+use rnic_sim::peer::{self, PeerOptions};
 use rnic_sim::print_line;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use verilator_sys::{ModelOptions, Optimization};
@@ -74,6 +76,9 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Be the peer of a simulated card: the reference endpoint, behind the Unix socket that is standard input. It ends when the
+    /// socket is closed.
+    Peer(PeerOptions),
 }
 
 fn main() -> ExitCode {
@@ -110,6 +115,7 @@ fn run(command: Command) -> Result<()> {
             Ok(())
         }
         Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),
+        Command::Peer(options) => peer::run(&options, std::io::stdin().as_fd()),
     }
 }
 

@@ -31,6 +31,7 @@ pub use rule::{Finding, Rule};
 
 use rnic_layout::admin::{Answer, Body, Command, CommandOpcode, CommandStatus, CreateAddressHandle};
 use rnic_layout::opcode::{self, Class, Opcode};
+use rnic_layout::wire::ip::Ecn;
 use rnic_layout::wire::{Filter, PacketRepr, classify, explain};
 use rule::Findings;
 use set_up::{Port, QueuePair};
@@ -45,6 +46,8 @@ struct Entry {
     /// As the newest command says; `None` if it was destroyed.
     now: Option<QueuePair>,
     before: Option<Before>,
+    /// A frame was judged by `now` since the newest command.
+    has_sent: bool,
 }
 
 /// A queue pair before a command.
@@ -67,8 +70,12 @@ struct Pending {
 enum Undo {
     Nothing,
     Handle(u32, Option<CreateAddressHandle>),
-    QueuePair(u32),
+    QueuePair(u32, Overlap),
 }
+
+/// What a queue pair was before a command that came so soon after another one that [`Entry::before`] is still what it was before
+/// that one, and the time up to which that counted.
+type Overlap = Option<Box<(QueuePair, Option<u64>)>>;
 
 /// Monitor of the port of one card.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +86,7 @@ pub struct Monitor {
     /// For each QPN of a peer, the QPNs of the card that have had it as their peer.
     of_peer: BTreeMap<u32, BTreeSet<u32>>,
     pending: VecDeque<Pending>,
-    /// Reads of the card that the host has failed to give.
+    /// Reads that the host has failed to give, and for which the card has left out no packet.
     failed_reads: u64,
 }
 
@@ -105,22 +112,21 @@ impl Monitor {
         let undo = match command.body {
             Body::AddressHandle(body) => Undo::Handle(number, self.handles.insert(number, body)),
             Body::CreateQueuePair(body) => {
-                self.change(number, |_| Some(QueuePair::new(body.service)));
-                Undo::QueuePair(number)
+                let overlap = self.change(number, |_| Some(QueuePair::new(body.service)));
+                Undo::QueuePair(number, overlap)
             }
             Body::ModifyQueuePair(body) if self.queue_pairs.contains_key(&number) => {
                 let handle = self.handles.get(&body.address_handle).copied();
-                self.change(number, |queue_pair| {
+                let overlap = self.change(number, |queue_pair| {
                     let mut queue_pair = queue_pair?.clone();
                     queue_pair.modify(&body, handle);
                     Some(queue_pair)
                 });
-                Undo::QueuePair(number)
+                Undo::QueuePair(number, overlap)
             }
             Body::Destroy if command.header.opcode == CommandOpcode::DestroyQueuePair => {
                 if self.queue_pairs.contains_key(&number) {
-                    self.change(number, |_| None);
-                    Undo::QueuePair(number)
+                    Undo::QueuePair(number, self.change(number, |_| None))
                 } else {
                     Undo::Nothing
                 }
@@ -145,27 +151,38 @@ impl Monitor {
                 self.handles.extend(before.map(|before| (number, before)));
             }
             Undo::Handle(..) => {}
-            Undo::QueuePair(number) if is_refused => self.undo(number),
-            Undo::QueuePair(number) => self.confirm(number, now_ps),
+            Undo::QueuePair(number, overlap) if is_refused => self.undo(number, overlap),
+            Undo::QueuePair(number, _) => self.confirm(number, now_ps),
         }
     }
 
     /// Changes a queue pair, and keeps what it was.
-    fn change(&mut self, number: u32, change: impl FnOnce(Option<&QueuePair>) -> Option<QueuePair>) {
-        let entry = self.queue_pairs.entry(number).or_insert(Entry { now: None, before: None });
+    fn change(
+        &mut self,
+        number: u32,
+        change: impl FnOnce(Option<&QueuePair>) -> Option<QueuePair>,
+    ) -> Overlap {
+        let new = Entry { now: None, before: None, has_sent: false };
+        let entry = self.queue_pairs.entry(number).or_insert(new);
+        entry.has_sent = false;
         let next = change(entry.now.as_ref());
+        let mut overlap = None;
         let sends = |queue_pair: &QueuePair| {
             queue_pair.set_up.state.permissions().transmit != rnic_layout::state::Traffic::None
         };
         if let Some(now) = std::mem::replace(&mut entry.now, next) {
             // Of two that overlap, the one that may have frames on their way is kept.
-            let keeps = entry.before.as_ref().is_some_and(|before| sends(&before.queue_pair) && !sends(&now));
-            let kept = if keeps { entry.before.take().map_or(now, |before| before.queue_pair) } else { now };
-            entry.before = Some(Before { queue_pair: kept, until_ps: None });
+            match &mut entry.before {
+                Some(before) if sends(&before.queue_pair) && !sends(&now) => {
+                    overlap = Some(Box::new((now, before.until_ps.take())));
+                }
+                before => *before = Some(Before { queue_pair: now, until_ps: None }),
+            }
         }
         if let Some(now) = &entry.now {
             self.of_peer.entry(now.set_up.peer).or_default().insert(number);
         }
+        overlap
     }
 
     /// A command for a queue pair was executed.
@@ -176,9 +193,22 @@ impl Monitor {
     }
 
     /// A command for a queue pair was refused.
-    fn undo(&mut self, number: u32) {
-        if let Some(entry) = self.queue_pairs.get_mut(&number) {
-            entry.now = entry.before.take().map(|before| before.queue_pair);
+    fn undo(&mut self, number: u32, overlap: Overlap) {
+        let Some(entry) = self.queue_pairs.get_mut(&number) else { return };
+        if let Some(overlap) = overlap {
+            let (queue_pair, until_ps) = *overlap;
+            entry.now = Some(queue_pair);
+            if let Some(before) = &mut entry.before {
+                before.until_ps = until_ps;
+            }
+            return;
+        }
+        let refused = entry.now.take();
+        entry.now = entry.before.take().map(|before| before.queue_pair);
+        if let (true, Some(now), Some(refused)) = (entry.has_sent, &mut entry.now, refused) {
+            // What it has sent since continues its history.
+            now.requester = refused.requester.filter(|_| now.requester.is_some());
+            now.responder = refused.responder.filter(|_| now.responder.is_some());
         }
     }
 
@@ -206,6 +236,7 @@ impl Monitor {
             if !frame::is_for(&queue_pair.set_up, &self.port, &packet, class) {
                 continue;
             }
+            queue_pair.marked += u32::from(Ecn::of(packet.ip.traffic_class()) == Ecn::Experienced);
             match (class, row) {
                 (Class::Request, _) => {
                     if let Some(responder) = &mut queue_pair.responder {
@@ -283,25 +314,37 @@ impl Monitor {
         }
         if let [(sender, _)] = senders[..] {
             self.cross(sender, now_ps, packet, row, findings);
+            self.note(sender);
             return Some(sender.number);
         }
         // Several fit: the packet is of the first one whose history it continues, or else of the first.
-        let mut best: Option<(Sender, QueuePair, Findings)> = None;
+        let mut best: Option<(Sender, QueuePair, u64, Findings)> = None;
         for (sender, mut found) in senders {
             let Some(saved) = self.sender(sender).cloned() else { continue };
+            let failed_reads = self.failed_reads;
             self.cross(sender, now_ps, packet, row, &mut found);
+            let used = failed_reads - std::mem::replace(&mut self.failed_reads, failed_reads);
             let crossed = self.sender(sender).map(|now| std::mem::replace(now, saved));
-            let is_better = best.as_ref().is_none_or(|best| found.0.len() < best.2.0.len());
+            let is_better = best.as_ref().is_none_or(|best| found.0.len() < best.3.0.len());
             if let Some(crossed) = crossed.filter(|_| is_better) {
-                best = Some((sender, crossed, found));
+                best = Some((sender, crossed, used, found));
             }
         }
-        let (sender, crossed, mut found) = best?;
+        let (sender, crossed, used, mut found) = best?;
+        self.failed_reads -= used;
         if let Some(place) = self.sender(sender) {
             *place = crossed;
         }
+        self.note(sender);
         findings.0.append(&mut found.0);
         Some(sender.number)
+    }
+
+    /// Notes that a frame was judged by a queue pair.
+    fn note(&mut self, sender: Sender) {
+        if let Some(entry) = self.queue_pairs.get_mut(&sender.number) {
+            entry.has_sent |= !sender.is_before;
+        }
     }
 
     fn sender(&mut self, sender: Sender) -> Option<&mut QueuePair> {
@@ -318,15 +361,21 @@ impl Monitor {
         row: &'static Opcode,
         findings: &mut Findings,
     ) {
-        let failed_reads = self.failed_reads;
-        let Some(queue_pair) = self.sender(sender) else { return };
+        let Some(entry) = self.queue_pairs.get_mut(&sender.number) else { return };
+        let before = entry.before.as_mut().map(|before| &mut before.queue_pair);
+        let Some(queue_pair) = (if sender.is_before { before } else { entry.now.as_mut() }) else { return };
+        let failed_reads = &mut self.failed_reads;
         let set_up = &queue_pair.set_up;
         match (row.class, &mut queue_pair.requester, &mut queue_pair.responder) {
             (Class::Request, Some(requester), _) => {
                 requester.sent(set_up, now_ps, failed_reads, packet, row, findings);
             }
             (Class::Response, _, Some(responder)) => responder.sent(set_up, packet, row, findings),
-            (Class::Congestion, ..) => {}
+            (Class::Congestion, ..) => {
+                let is_marked = queue_pair.marked > 0;
+                findings.ensure(Rule::Congestion, is_marked, || "no marked packet has arrived for it".into());
+                queue_pair.marked = queue_pair.marked.saturating_sub(1);
+            }
             _ => findings.add(Rule::State, || format!("{} is sent before its first PSN is set", row.name)),
         }
     }

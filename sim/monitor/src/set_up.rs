@@ -108,12 +108,14 @@ pub(crate) struct QueuePair {
     pub(crate) set_up: SetUp,
     pub(crate) requester: Option<Requester>,
     pub(crate) responder: Option<Responder>,
+    /// Packets that arrived with the mark of the network, and for which no CNP was sent.
+    pub(crate) marked: u32,
 }
 
 impl QueuePair {
     /// A queue pair in RESET.
     pub(crate) fn new(service: Service) -> QueuePair {
-        QueuePair { set_up: SetUp::new(service), requester: None, responder: None }
+        QueuePair { set_up: SetUp::new(service), requester: None, responder: None, marked: 0 }
     }
 
     /// Changes it as a command says. `handle` is the address handle that the command names.

@@ -20,7 +20,8 @@
 //! 2. A reply leaves when `write_count` host writes are done (design decision 11). Counts are kept in 32 bits
 //!    here, so they do not wrap while the transmit path is blocked.
 //! 3. A payload write that the host refused becomes NAK 0x63 for the first PSN that is not yet acknowledged,
-//!    and fails the queue pair at once; no reply leaves after it.
+//!    and fails the queue pair at once; no reply leaves after it, and no READ after it is released, whose
+//!    responses would acknowledge the write (protocol 2.5).
 //! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
 //! 5. A READ or an atomic is released when the writes before it are done, and is open until its last response
 //!    is on its way to the wire. Replies of a queue pair wait while one is open, so none overtakes a response
@@ -228,11 +229,12 @@ impl Logic for Ack {
         let newer = pending_of(event, self.event_count.q.val());
         let is_own = is_current(record, event.generation);
         let leaves = is_turn && may_leave(record, done);
+        let is_taken = is_owe && is_own && !record.failed;
         let change = Change {
             is_hit: step == Step::Fail && is_hit(record, self.write.q.val()),
             closes: step == Step::Close && is_own && record.reads_open.any(),
-            releases: is_owe && is_own && event.is_read,
-            owes: is_owe && is_own && !record.failed && !event.is_read,
+            releases: is_taken && event.is_read,
+            owes: is_taken && !event.is_read,
             is_turn,
             leaves,
             stays: is_turn && stays_queued(record, leaves),

@@ -207,6 +207,28 @@ fn the_nak_of_a_failed_write_leaves_in_err() {
     }
 }
 
+/// Its responses would acknowledge the write before the NAK leaves.
+#[test]
+fn a_read_behind_a_failed_write_is_not_released() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.refuse_write();
+        while world.notices.received.is_empty() {
+            world.run(1);
+        }
+        world.replies.push(AckNotice {
+            queue_pair: bits(QUEUE_PAIR),
+            generation: bits(3),
+            psn: bits(104),
+            is_read: true,
+            ..AckNotice::default()
+        });
+        world.run(60);
+        assert_eq!(world.sent(), [(NAK_OPERATIONAL, 100)]);
+        assert_eq!(world.released.received.len(), 0);
+    }
+}
+
 #[test]
 fn a_fatal_nak_fails_the_queue_pair_when_it_leaves() {
     for stalls in Stalls::ALL {

@@ -113,7 +113,7 @@ pub struct Ack {
     packets: RegisterSlice<TransmitRequest>,
     releases: Fifo<ReadRelease, 2, 3>,
     atomic_releases: Fifo<AtomicRelease, 2, 3>,
-    /// Room for those that wait for setup events and failures.
+    /// Room for those that wait for setup events.
     closings: Fifo<ReadClosed, 4, 5>,
     /// Room for all queue pairs.
     failures: Fifo<QpNotice, QUEUE_PAIR_BITS, 11>,
@@ -143,7 +143,8 @@ impl Logic for Ack {
         let newly_done = self.done_count.val() - done.get_bits::<WRITE_COUNT_BITS>(0);
         self.done.d.next = done + bit_cast::<COUNT_BITS, WRITE_COUNT_BITS>(newly_done);
 
-        // Setup events and failures come first, then place events and the ready queue in turn.
+        // Setup events come first, then READs that end, since these cannot wait, and failed writes, which can; then place
+        // events and the ready queue in turn.
         let step = self.step.q.val();
         let is_idle = step == Step::Idle;
         let setup = self.setup.beat.val();
@@ -158,10 +159,10 @@ impl Logic for Ack {
         let may_release = self.releases.rx.ready.val() && self.atomic_releases.rx.ready.val();
         let may_owe = self.place_reply.valid.val() && may_release;
         let sets = is_idle && self.setup.valid.val();
-        let may_fail = is_idle && !self.setup.valid.val();
+        let closes = is_idle && !sets && self.closings.tx.valid.val();
+        let may_fail = is_idle && !sets && !closes;
         let fails = may_fail && self.write_failure.valid.val() && self.failures.rx.ready.val();
-        let closes = may_fail && !fails && self.closings.tx.valid.val();
-        let is_free = may_fail && !fails && !closes;
+        let is_free = may_fail && !fails;
         let owes = is_free && may_owe && !(may_send && self.ready_is_next.q.val());
         let sends = is_free && may_send && !owes;
         self.write_failure.ready.next = may_fail && self.failures.rx.ready.val();

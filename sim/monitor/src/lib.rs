@@ -31,6 +31,7 @@ pub use rule::{Finding, Rule};
 
 use rnic_layout::admin::{Answer, Body, Command, CommandOpcode, CommandStatus, CreateAddressHandle};
 use rnic_layout::opcode::{self, Class, Opcode};
+use rnic_layout::state::QpState;
 use rnic_layout::wire::ip::Ecn;
 use rnic_layout::wire::{Filter, PacketRepr, classify, explain};
 use rule::Findings;
@@ -46,14 +47,14 @@ struct Entry {
     /// As the newest command says; `None` if it was destroyed.
     now: Option<QueuePair>,
     before: Option<Before>,
-    /// A frame was judged by `now` since the newest command.
-    has_sent: bool,
 }
 
 /// A queue pair before a command.
 #[derive(Clone, Debug)]
 struct Before {
     queue_pair: QueuePair,
+    /// It is the same connection, so that only its set-up counts: what has crossed the port is kept in [`Entry::now`].
+    continues: bool,
     /// Time up to which it counts; unknown until the answer is there.
     until_ps: Option<u64>,
 }
@@ -162,10 +163,9 @@ impl Monitor {
         number: u32,
         change: impl FnOnce(Option<&QueuePair>) -> Option<QueuePair>,
     ) -> Overlap {
-        let new = Entry { now: None, before: None, has_sent: false };
-        let entry = self.queue_pairs.entry(number).or_insert(new);
-        entry.has_sent = false;
+        let entry = self.queue_pairs.entry(number).or_insert(Entry { now: None, before: None });
         let next = change(entry.now.as_ref());
+        let continues = next.as_ref().is_some_and(|next| next.set_up.state != QpState::Reset);
         let mut overlap = None;
         let sends = |queue_pair: &QueuePair| {
             queue_pair.set_up.state.permissions().transmit != rnic_layout::state::Traffic::None
@@ -174,9 +174,13 @@ impl Monitor {
             // Of two that overlap, the one that may have frames on their way is kept.
             match &mut entry.before {
                 Some(before) if sends(&before.queue_pair) && !sends(&now) => {
+                    if before.continues && !continues {
+                        before.queue_pair.take_history(&now);
+                    }
+                    before.continues &= continues;
                     overlap = Some(Box::new((now, before.until_ps.take())));
                 }
-                before => *before = Some(Before { queue_pair: now, until_ps: None }),
+                before => *before = Some(Before { queue_pair: now, continues, until_ps: None }),
             }
         }
         if let Some(now) = &entry.now {
@@ -195,20 +199,18 @@ impl Monitor {
     /// A command for a queue pair was refused.
     fn undo(&mut self, number: u32, overlap: Overlap) {
         let Some(entry) = self.queue_pairs.get_mut(&number) else { return };
-        if let Some(overlap) = overlap {
-            let (queue_pair, until_ps) = *overlap;
-            entry.now = Some(queue_pair);
-            if let Some(before) = &mut entry.before {
-                before.until_ps = until_ps;
-            }
-            return;
-        }
         let refused = entry.now.take();
-        entry.now = entry.before.take().map(|before| before.queue_pair);
-        if let (true, Some(now), Some(refused)) = (entry.has_sent, &mut entry.now, refused) {
-            // What it has sent since continues its history.
-            now.requester = refused.requester.filter(|_| now.requester.is_some());
-            now.responder = refused.responder.filter(|_| now.responder.is_some());
+        let continues = entry.before.as_ref().is_some_and(|before| before.continues);
+        entry.now = match (overlap, &mut entry.before) {
+            (Some(overlap), Some(before)) => {
+                let (queue_pair, until_ps) = *overlap;
+                before.until_ps = until_ps;
+                Some(queue_pair)
+            }
+            _ => entry.before.take().map(|before| before.queue_pair),
+        };
+        if let (true, Some(now), Some(refused)) = (continues, &mut entry.now, &refused) {
+            now.take_history(refused);
         }
     }
 
@@ -231,9 +233,15 @@ impl Monitor {
         let Some(entry) = self.queue_pairs.get_mut(&packet.bth.destination_qp) else { return };
         let row = opcode::lookup(packet.bth.opcode);
         let class = row.map_or(Class::Request, |row| row.class);
-        let before = entry.before.as_mut().map(|before| &mut before.queue_pair);
-        for queue_pair in entry.now.iter_mut().chain(before) {
-            if !frame::is_for(&queue_pair.set_up, &self.port, &packet, class) {
+        let is_for = |one: &QueuePair| frame::is_for(&one.set_up, &self.port, &packet, class);
+        let (continues, was_for) = match &entry.before {
+            Some(before) => (before.continues, before.continues && is_for(&before.queue_pair)),
+            None => (false, false),
+        };
+        let now = entry.now.iter_mut().map(|now| (now, was_for));
+        let before = entry.before.iter_mut().filter(|_| !continues);
+        for (queue_pair, was_for) in now.chain(before.map(|before| (&mut before.queue_pair, false))) {
+            if !was_for && !is_for(queue_pair) {
                 continue;
             }
             queue_pair.marked += u32::from(Ecn::of(packet.ip.traffic_class()) == Ecn::Experienced);
@@ -291,12 +299,13 @@ impl Monitor {
         for &number in self.of_peer.get(&peer).into_iter().flatten() {
             let Some(entry) = self.queue_pairs.get_mut(&number) else { continue };
             entry.before.take_if(|before| before.until_ps.is_some_and(|until_ps| until_ps < now_ps));
+            let continues = entry.before.as_ref().is_some_and(|before| before.continues);
             let before = entry.before.as_ref().map(|before| &before.queue_pair);
             for (is_before, queue_pair) in [(false, entry.now.as_ref()), (true, before)] {
                 let Some(queue_pair) = queue_pair.filter(|one| one.set_up.peer == peer) else { continue };
                 let mut path = Findings::default();
                 frame::check_path(&queue_pair.set_up, &self.port, packet, row, &mut path);
-                senders.push((Sender { number, is_before }, path));
+                senders.push((Sender { number, is_before, continues }, path));
             }
         }
         // The sort is stable: of those that fit equally well, the set-up that is newest comes first.
@@ -306,6 +315,8 @@ impl Monitor {
             return None;
         };
         senders.retain(|(_, path)| path.0.len() == least);
+        // Both set-ups of a connection have the same history.
+        senders.dedup_by(|(later, _), (earlier, _)| later.number == earlier.number && later.continues);
         if least > 0 {
             // What does not fit its set-up is not judged by its history as well.
             let (sender, mut path) = senders.swap_remove(0);
@@ -314,7 +325,6 @@ impl Monitor {
         }
         if let [(sender, _)] = senders[..] {
             self.cross(sender, now_ps, packet, row, findings);
-            self.note(sender);
             return Some(sender.number);
         }
         // Several fit: the packet is of the first one whose history it continues, or else of the first.
@@ -335,21 +345,17 @@ impl Monitor {
         if let Some(place) = self.sender(sender) {
             *place = crossed;
         }
-        self.note(sender);
         findings.0.append(&mut found.0);
         Some(sender.number)
     }
 
-    /// Notes that a frame was judged by a queue pair.
-    fn note(&mut self, sender: Sender) {
-        if let Some(entry) = self.queue_pairs.get_mut(&sender.number) {
-            entry.has_sent |= !sender.is_before;
-        }
-    }
-
     fn sender(&mut self, sender: Sender) -> Option<&mut QueuePair> {
         let entry = self.queue_pairs.get_mut(&sender.number)?;
-        if sender.is_before { Some(&mut entry.before.as_mut()?.queue_pair) } else { entry.now.as_mut() }
+        if sender.has_own_history() {
+            Some(&mut entry.before.as_mut()?.queue_pair)
+        } else {
+            entry.now.as_mut()
+        }
     }
 
     /// Checks a packet against what has crossed the port before.
@@ -363,9 +369,11 @@ impl Monitor {
     ) {
         let Some(entry) = self.queue_pairs.get_mut(&sender.number) else { return };
         let before = entry.before.as_mut().map(|before| &mut before.queue_pair);
-        let Some(queue_pair) = (if sender.is_before { before } else { entry.now.as_mut() }) else { return };
+        let set_up_before = before.as_ref().map(|before| before.set_up).filter(|_| sender.is_before);
+        let queue_pair = if sender.has_own_history() { before } else { entry.now.as_mut() };
+        let Some(queue_pair) = queue_pair else { return };
         let failed_reads = &mut self.failed_reads;
-        let set_up = &queue_pair.set_up;
+        let set_up = &set_up_before.unwrap_or(queue_pair.set_up);
         match (row.class, &mut queue_pair.requester, &mut queue_pair.responder) {
             (Class::Request, Some(requester), _) => {
                 requester.sent(set_up, now_ps, failed_reads, packet, row, findings);
@@ -386,6 +394,14 @@ impl Monitor {
 struct Sender {
     number: u32,
     is_before: bool,
+    /// [`Before::continues`]
+    continues: bool,
+}
+
+impl Sender {
+    fn has_own_history(self) -> bool {
+        self.is_before && !self.continues
+    }
 }
 
 #[cfg(test)]

@@ -118,6 +118,17 @@ impl QueuePair {
         QueuePair { set_up: SetUp::new(service), requester: None, responder: None, marked: 0 }
     }
 
+    /// Takes over what has crossed the port from another state of the same connection.
+    pub(crate) fn take_history(&mut self, other: &QueuePair) {
+        if self.requester.is_some() {
+            self.requester.clone_from(&other.requester);
+        }
+        if self.responder.is_some() {
+            self.responder.clone_from(&other.responder);
+        }
+        self.marked = other.marked;
+    }
+
     /// Changes it as a command says. `handle` is the address handle that the command names.
     pub(crate) fn modify(&mut self, body: &ModifyQueuePair, handle: Option<CreateAddressHandle>) {
         let mask = AttributeMask(body.mask);

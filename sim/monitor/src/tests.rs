@@ -294,6 +294,13 @@ impl Bench {
         self.post(CommandOpcode::ModifyQueuePair, NUMBER, Body::ModifyQueuePair(body));
     }
 
+    /// Sets the RNR timer again, which changes nothing.
+    fn set_timer(&mut self) {
+        let mask = AttributeMask::MIN_RNR_TIMER.0;
+        let body = ModifyQueuePair { mask, min_rnr_timer: RNR_TIMER, ..ModifyQueuePair::at_reset() };
+        self.command(CommandOpcode::ModifyQueuePair, NUMBER, Body::ModifyQueuePair(body));
+    }
+
     /// The card sends a frame.
     fn sends(&mut self, frame: &Draft) {
         self.sends_bytes(&frame.bytes());
@@ -404,6 +411,18 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteAccessError), 0));
         assert_eq!(bench.rules(), []);
         bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    }),
+    (Rule::State, "an ACK after a NAK that ends all, just after a command", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.set_timer();
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteAccessError), 0));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    }),
+    (Rule::RequestPsn, "a request is repeated just after a command", |bench| {
+        bench.set_timer();
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&send_only(SEND_PSN, 5));
     }),
     (Rule::State, "a command that is refused in ERR brings RTS back", |bench| {
         bench.enter(QpState::Error);

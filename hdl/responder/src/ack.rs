@@ -20,7 +20,8 @@
 //! 2. A reply leaves when `write_count` host writes are done (design decision 11). Counts are kept in 32 bits
 //!    here, so they do not wrap while the transmit path is blocked.
 //! 3. A payload write that the host refused becomes NAK 0x63 for the first PSN that is not yet acknowledged,
-//!    and fails the queue pair at once; no reply leaves after it.
+//!    and fails the queue pair at once; no reply leaves after it, and no READ after it is released, whose
+//!    responses would acknowledge the write (protocol 2.5).
 //! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
 //! 5. A READ or an atomic is released when the writes before it are done, and is open until its last response
 //!    is on its way to the wire. Replies of a queue pair wait while one is open, so none overtakes a response
@@ -112,7 +113,7 @@ pub struct Ack {
     packets: RegisterSlice<TransmitRequest>,
     releases: Fifo<ReadRelease, 2, 3>,
     atomic_releases: Fifo<AtomicRelease, 2, 3>,
-    /// Room for those that wait for setup events and failures.
+    /// Room for those that wait for setup events.
     closings: Fifo<ReadClosed, 4, 5>,
     /// Room for all queue pairs.
     failures: Fifo<QpNotice, QUEUE_PAIR_BITS, 11>,
@@ -142,7 +143,8 @@ impl Logic for Ack {
         let newly_done = self.done_count.val() - done.get_bits::<WRITE_COUNT_BITS>(0);
         self.done.d.next = done + bit_cast::<COUNT_BITS, WRITE_COUNT_BITS>(newly_done);
 
-        // Setup events and failures come first, then place events and the ready queue in turn.
+        // Setup events come first, then READs that end, since these cannot wait, and failed writes, which can; then place
+        // events and the ready queue in turn.
         let step = self.step.q.val();
         let is_idle = step == Step::Idle;
         let setup = self.setup.beat.val();
@@ -157,10 +159,10 @@ impl Logic for Ack {
         let may_release = self.releases.rx.ready.val() && self.atomic_releases.rx.ready.val();
         let may_owe = self.place_reply.valid.val() && may_release;
         let sets = is_idle && self.setup.valid.val();
-        let may_fail = is_idle && !self.setup.valid.val();
+        let closes = is_idle && !sets && self.closings.tx.valid.val();
+        let may_fail = is_idle && !sets && !closes;
         let fails = may_fail && self.write_failure.valid.val() && self.failures.rx.ready.val();
-        let closes = may_fail && !fails && self.closings.tx.valid.val();
-        let is_free = may_fail && !fails && !closes;
+        let is_free = may_fail && !fails;
         let owes = is_free && may_owe && !(may_send && self.ready_is_next.q.val());
         let sends = is_free && may_send && !owes;
         self.write_failure.ready.next = may_fail && self.failures.rx.ready.val();
@@ -228,11 +230,12 @@ impl Logic for Ack {
         let newer = pending_of(event, self.event_count.q.val());
         let is_own = is_current(record, event.generation);
         let leaves = is_turn && may_leave(record, done);
+        let is_taken = is_owe && is_own && !record.failed;
         let change = Change {
             is_hit: step == Step::Fail && is_hit(record, self.write.q.val()),
             closes: step == Step::Close && is_own && record.reads_open.any(),
-            releases: is_owe && is_own && event.is_read,
-            owes: is_owe && is_own && !record.failed && !event.is_read,
+            releases: is_taken && event.is_read,
+            owes: is_taken && !event.is_read,
             is_turn,
             leaves,
             stays: is_turn && stays_queued(record, leaves),

@@ -3,9 +3,10 @@ use crate::rule::{Findings, Rule};
 use crate::set_up::{Port, SetUp};
 use rnic_layout::opcode::{Class, Opcode, Operation, Transport};
 use rnic_layout::path::SOURCE_PORT_BASE;
+use rnic_layout::psn::Psn;
 use rnic_layout::state::Traffic;
 use rnic_layout::wire::bth::pad_count;
-use rnic_layout::wire::{DropReason, IpRepr, PacketRepr};
+use rnic_layout::wire::{DropReason, ExtendedRepr, IpRepr, PacketRepr};
 
 /// Length of the shortest frame, to which Ethernet pads.
 const FRAME_BYTES_MIN: usize = 60;
@@ -57,9 +58,9 @@ pub(crate) fn check(frame: &[u8], packet: &PacketRepr, row: &Opcode, findings: &
     findings.ensure(Rule::UdpPort, packet.udp.source_port >= SOURCE_PORT_BASE, || {
         format!("the source port is {:#06x}, allowed is 0xc000 to 0xffff", packet.udp.source_port)
     });
-    findings.compare(Rule::MigReq, "MigReq", bth.migrated, true);
-    findings.compare(Rule::Reserved, "FECN", bth.forward_congestion, false);
     let is_notification = row.class == Class::Congestion;
+    findings.compare(Rule::MigReq, "MigReq", bth.migrated, !is_notification);
+    findings.compare(Rule::Reserved, "FECN", bth.forward_congestion, false);
     findings.compare(Rule::Reserved, "BECN", bth.backward_congestion, is_notification);
     findings.compare(Rule::Reserved, "the rest of byte 4 of the BTH", bth.reserved6, 0);
     findings.compare(Rule::Reserved, "the rest of byte 8 of the BTH", bth.reserved7, 0);
@@ -68,8 +69,15 @@ pub(crate) fn check(frame: &[u8], packet: &PacketRepr, row: &Opcode, findings: &
     });
     findings.compare(Rule::Pad, "the pad", bth.pad_count, pad_count(packet.payload.len()));
     findings.compare(Rule::Pad, "the pad's contents", packet.pad, [0; 3]);
-    if row.class == Class::Response {
-        findings.compare(Rule::AckRequest, "AckReq of a response", bth.ack_request, false);
+    if row.class != Class::Request {
+        findings.compare(Rule::AckRequest, "AckReq of what is no request", bth.ack_request, false);
+    }
+    if is_notification {
+        findings.compare(Rule::Congestion, "the PSN", bth.psn, Psn::ZERO);
+        let is_zero = |header| matches!(header, ExtendedRepr::Cnp(cnp) if cnp.reserved == 0);
+        findings.ensure(Rule::Congestion, packet.extended_headers().all(is_zero), || {
+            "a reserved byte after the BTH differs from 0".into()
+        });
     }
 }
 
@@ -119,7 +127,7 @@ pub(crate) fn check_path(
     findings.compare(Rule::UdpPort, "the source port", packet.udp.source_port, path.source_port);
 }
 
-/// Returns whether a packet that arrives passes the checks after which a responder may not drop it in silence (protocol 3.1).
+/// Returns whether a packet that arrives passes the checks without which it must be dropped in silence (protocol 3.1, step 1).
 pub(crate) fn is_for(set_up: &SetUp, port: &Port, packet: &PacketRepr, row_class: Class) -> bool {
     let Some(path) = &set_up.path else { return false };
     let permitted = match set_up.state.permissions().receive {
@@ -129,8 +137,10 @@ pub(crate) fn is_for(set_up: &SetUp, port: &Port, packet: &PacketRepr, row_class
     };
     let (own, found) = (set_up.partition_key, packet.bth.partition_key);
     let is_partition = own & 0x7fff == found & 0x7fff && own & 0x7fff != 0 && (own | found) & 0x8000 != 0;
+    let transport = Transport::of(packet.bth.opcode).map(|transport| transport as u8);
     permitted
         && is_partition
+        && transport == Some(set_up.service.number())
         && packet.ip.source().0 == path.destination_address
         && packet.ip.destination() == port.sources[usize::from(path.source_address_index)].gid
 }

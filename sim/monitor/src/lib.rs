@@ -31,6 +31,8 @@ pub use rule::{Finding, Rule};
 
 use rnic_layout::admin::{Answer, Body, Command, CommandOpcode, CommandStatus, CreateAddressHandle};
 use rnic_layout::opcode::{self, Class, Opcode};
+use rnic_layout::state::QpState;
+use rnic_layout::wire::ip::Ecn;
 use rnic_layout::wire::{Filter, PacketRepr, classify, explain};
 use rule::Findings;
 use set_up::{Port, QueuePair};
@@ -51,6 +53,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 struct Before {
     queue_pair: QueuePair,
+    /// It is the same connection, so that only its set-up counts: what has crossed the port is kept in [`Entry::now`].
+    continues: bool,
     /// Time up to which it counts; unknown until the answer is there.
     until_ps: Option<u64>,
 }
@@ -67,8 +71,12 @@ struct Pending {
 enum Undo {
     Nothing,
     Handle(u32, Option<CreateAddressHandle>),
-    QueuePair(u32),
+    QueuePair(u32, Overlap),
 }
+
+/// What a queue pair was before a command that came so soon after another one that [`Entry::before`] is still what it was before
+/// that one, and the time up to which that counted.
+type Overlap = Option<Box<(QueuePair, Option<u64>)>>;
 
 /// Monitor of the port of one card.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +87,7 @@ pub struct Monitor {
     /// For each QPN of a peer, the QPNs of the card that have had it as their peer.
     of_peer: BTreeMap<u32, BTreeSet<u32>>,
     pending: VecDeque<Pending>,
-    /// Reads of the card that the host has failed to give.
+    /// Reads that the host has failed to give, and for which the card has left out no packet.
     failed_reads: u64,
 }
 
@@ -105,22 +113,21 @@ impl Monitor {
         let undo = match command.body {
             Body::AddressHandle(body) => Undo::Handle(number, self.handles.insert(number, body)),
             Body::CreateQueuePair(body) => {
-                self.change(number, |_| Some(QueuePair::new(body.service)));
-                Undo::QueuePair(number)
+                let overlap = self.change(number, |_| Some(QueuePair::new(body.service)));
+                Undo::QueuePair(number, overlap)
             }
             Body::ModifyQueuePair(body) if self.queue_pairs.contains_key(&number) => {
                 let handle = self.handles.get(&body.address_handle).copied();
-                self.change(number, |queue_pair| {
+                let overlap = self.change(number, |queue_pair| {
                     let mut queue_pair = queue_pair?.clone();
                     queue_pair.modify(&body, handle);
                     Some(queue_pair)
                 });
-                Undo::QueuePair(number)
+                Undo::QueuePair(number, overlap)
             }
             Body::Destroy if command.header.opcode == CommandOpcode::DestroyQueuePair => {
                 if self.queue_pairs.contains_key(&number) {
-                    self.change(number, |_| None);
-                    Undo::QueuePair(number)
+                    Undo::QueuePair(number, self.change(number, |_| None))
                 } else {
                     Undo::Nothing
                 }
@@ -145,27 +152,41 @@ impl Monitor {
                 self.handles.extend(before.map(|before| (number, before)));
             }
             Undo::Handle(..) => {}
-            Undo::QueuePair(number) if is_refused => self.undo(number),
-            Undo::QueuePair(number) => self.confirm(number, now_ps),
+            Undo::QueuePair(number, overlap) if is_refused => self.undo(number, overlap),
+            Undo::QueuePair(number, _) => self.confirm(number, now_ps),
         }
     }
 
     /// Changes a queue pair, and keeps what it was.
-    fn change(&mut self, number: u32, change: impl FnOnce(Option<&QueuePair>) -> Option<QueuePair>) {
+    fn change(
+        &mut self,
+        number: u32,
+        change: impl FnOnce(Option<&QueuePair>) -> Option<QueuePair>,
+    ) -> Overlap {
         let entry = self.queue_pairs.entry(number).or_insert(Entry { now: None, before: None });
         let next = change(entry.now.as_ref());
+        let continues = next.as_ref().is_some_and(|next| next.set_up.state != QpState::Reset);
+        let mut overlap = None;
         let sends = |queue_pair: &QueuePair| {
             queue_pair.set_up.state.permissions().transmit != rnic_layout::state::Traffic::None
         };
         if let Some(now) = std::mem::replace(&mut entry.now, next) {
             // Of two that overlap, the one that may have frames on their way is kept.
-            let keeps = entry.before.as_ref().is_some_and(|before| sends(&before.queue_pair) && !sends(&now));
-            let kept = if keeps { entry.before.take().map_or(now, |before| before.queue_pair) } else { now };
-            entry.before = Some(Before { queue_pair: kept, until_ps: None });
+            match &mut entry.before {
+                Some(before) if sends(&before.queue_pair) && !sends(&now) => {
+                    if before.continues && !continues {
+                        before.queue_pair.take_history(&now);
+                    }
+                    before.continues &= continues;
+                    overlap = Some(Box::new((now, before.until_ps.take())));
+                }
+                before => *before = Some(Before { queue_pair: now, continues, until_ps: None }),
+            }
         }
         if let Some(now) = &entry.now {
             self.of_peer.entry(now.set_up.peer).or_default().insert(number);
         }
+        overlap
     }
 
     /// A command for a queue pair was executed.
@@ -176,9 +197,20 @@ impl Monitor {
     }
 
     /// A command for a queue pair was refused.
-    fn undo(&mut self, number: u32) {
-        if let Some(entry) = self.queue_pairs.get_mut(&number) {
-            entry.now = entry.before.take().map(|before| before.queue_pair);
+    fn undo(&mut self, number: u32, overlap: Overlap) {
+        let Some(entry) = self.queue_pairs.get_mut(&number) else { return };
+        let refused = entry.now.take();
+        let continues = entry.before.as_ref().is_some_and(|before| before.continues);
+        entry.now = match (overlap, &mut entry.before) {
+            (Some(overlap), Some(before)) => {
+                let (queue_pair, until_ps) = *overlap;
+                before.until_ps = until_ps;
+                Some(queue_pair)
+            }
+            _ => entry.before.take().map(|before| before.queue_pair),
+        };
+        if let (true, Some(now), Some(refused)) = (continues, &mut entry.now, &refused) {
+            now.take_history(refused);
         }
     }
 
@@ -201,11 +233,18 @@ impl Monitor {
         let Some(entry) = self.queue_pairs.get_mut(&packet.bth.destination_qp) else { return };
         let row = opcode::lookup(packet.bth.opcode);
         let class = row.map_or(Class::Request, |row| row.class);
-        let before = entry.before.as_mut().map(|before| &mut before.queue_pair);
-        for queue_pair in entry.now.iter_mut().chain(before) {
-            if !frame::is_for(&queue_pair.set_up, &self.port, &packet, class) {
+        let is_for = |one: &QueuePair| frame::is_for(&one.set_up, &self.port, &packet, class);
+        let (continues, was_for) = match &entry.before {
+            Some(before) => (before.continues, before.continues && is_for(&before.queue_pair)),
+            None => (false, false),
+        };
+        let now = entry.now.iter_mut().map(|now| (now, was_for));
+        let before = entry.before.iter_mut().filter(|_| !continues);
+        for (queue_pair, was_for) in now.chain(before.map(|before| (&mut before.queue_pair, false))) {
+            if !was_for && !is_for(queue_pair) {
                 continue;
             }
+            queue_pair.marked += u32::from(Ecn::of(packet.ip.traffic_class()) == Ecn::Experienced);
             match (class, row) {
                 (Class::Request, _) => {
                     if let Some(responder) = &mut queue_pair.responder {
@@ -260,12 +299,13 @@ impl Monitor {
         for &number in self.of_peer.get(&peer).into_iter().flatten() {
             let Some(entry) = self.queue_pairs.get_mut(&number) else { continue };
             entry.before.take_if(|before| before.until_ps.is_some_and(|until_ps| until_ps < now_ps));
+            let continues = entry.before.as_ref().is_some_and(|before| before.continues);
             let before = entry.before.as_ref().map(|before| &before.queue_pair);
             for (is_before, queue_pair) in [(false, entry.now.as_ref()), (true, before)] {
                 let Some(queue_pair) = queue_pair.filter(|one| one.set_up.peer == peer) else { continue };
                 let mut path = Findings::default();
                 frame::check_path(&queue_pair.set_up, &self.port, packet, row, &mut path);
-                senders.push((Sender { number, is_before }, path));
+                senders.push((Sender { number, is_before, continues }, path));
             }
         }
         // The sort is stable: of those that fit equally well, the set-up that is newest comes first.
@@ -275,6 +315,8 @@ impl Monitor {
             return None;
         };
         senders.retain(|(_, path)| path.0.len() == least);
+        // Both set-ups of a connection have the same history.
+        senders.dedup_by(|(later, _), (earlier, _)| later.number == earlier.number && later.continues);
         if least > 0 {
             // What does not fit its set-up is not judged by its history as well.
             let (sender, mut path) = senders.swap_remove(0);
@@ -286,17 +328,20 @@ impl Monitor {
             return Some(sender.number);
         }
         // Several fit: the packet is of the first one whose history it continues, or else of the first.
-        let mut best: Option<(Sender, QueuePair, Findings)> = None;
+        let mut best: Option<(Sender, QueuePair, u64, Findings)> = None;
         for (sender, mut found) in senders {
             let Some(saved) = self.sender(sender).cloned() else { continue };
+            let failed_reads = self.failed_reads;
             self.cross(sender, now_ps, packet, row, &mut found);
+            let used = failed_reads - std::mem::replace(&mut self.failed_reads, failed_reads);
             let crossed = self.sender(sender).map(|now| std::mem::replace(now, saved));
-            let is_better = best.as_ref().is_none_or(|best| found.0.len() < best.2.0.len());
+            let is_better = best.as_ref().is_none_or(|best| found.0.len() < best.3.0.len());
             if let Some(crossed) = crossed.filter(|_| is_better) {
-                best = Some((sender, crossed, found));
+                best = Some((sender, crossed, used, found));
             }
         }
-        let (sender, crossed, mut found) = best?;
+        let (sender, crossed, used, mut found) = best?;
+        self.failed_reads -= used;
         if let Some(place) = self.sender(sender) {
             *place = crossed;
         }
@@ -306,7 +351,11 @@ impl Monitor {
 
     fn sender(&mut self, sender: Sender) -> Option<&mut QueuePair> {
         let entry = self.queue_pairs.get_mut(&sender.number)?;
-        if sender.is_before { Some(&mut entry.before.as_mut()?.queue_pair) } else { entry.now.as_mut() }
+        if sender.has_own_history() {
+            Some(&mut entry.before.as_mut()?.queue_pair)
+        } else {
+            entry.now.as_mut()
+        }
     }
 
     /// Checks a packet against what has crossed the port before.
@@ -318,15 +367,23 @@ impl Monitor {
         row: &'static Opcode,
         findings: &mut Findings,
     ) {
-        let failed_reads = self.failed_reads;
-        let Some(queue_pair) = self.sender(sender) else { return };
-        let set_up = &queue_pair.set_up;
+        let Some(entry) = self.queue_pairs.get_mut(&sender.number) else { return };
+        let before = entry.before.as_mut().map(|before| &mut before.queue_pair);
+        let set_up_before = before.as_ref().map(|before| before.set_up).filter(|_| sender.is_before);
+        let queue_pair = if sender.has_own_history() { before } else { entry.now.as_mut() };
+        let Some(queue_pair) = queue_pair else { return };
+        let failed_reads = &mut self.failed_reads;
+        let set_up = &set_up_before.unwrap_or(queue_pair.set_up);
         match (row.class, &mut queue_pair.requester, &mut queue_pair.responder) {
             (Class::Request, Some(requester), _) => {
                 requester.sent(set_up, now_ps, failed_reads, packet, row, findings);
             }
             (Class::Response, _, Some(responder)) => responder.sent(set_up, packet, row, findings),
-            (Class::Congestion, ..) => {}
+            (Class::Congestion, ..) => {
+                let is_marked = queue_pair.marked > 0;
+                findings.ensure(Rule::Congestion, is_marked, || "no marked packet has arrived for it".into());
+                queue_pair.marked = queue_pair.marked.saturating_sub(1);
+            }
             _ => findings.add(Rule::State, || format!("{} is sent before its first PSN is set", row.name)),
         }
     }
@@ -337,6 +394,14 @@ impl Monitor {
 struct Sender {
     number: u32,
     is_before: bool,
+    /// [`Before::continues`]
+    continues: bool,
+}
+
+impl Sender {
+    fn has_own_history(self) -> bool {
+        self.is_before && !self.continues
+    }
 }
 
 #[cfg(test)]

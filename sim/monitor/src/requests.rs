@@ -3,7 +3,7 @@ use crate::rule::{Findings, Rule};
 use crate::set_up::SetUp;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::{Opcode, Operation};
-use rnic_layout::psn::{Psn, psn_count};
+use rnic_layout::psn::{HALF_WINDOW, Psn, psn_count};
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_layout::wire::extended::RethRepr;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
@@ -94,9 +94,7 @@ pub(crate) struct Requester {
     silent: u32,
     outstanding: VecDeque<Outstanding>,
     may_go_back: bool,
-    /// Packets that were left out, since the host failed to give their payload.
-    left_out: u64,
-    /// Time of the last acknowledgement, or of the first request after all were acknowledged.
+    /// Time of the last acknowledgement, of the last repetition, or of the first request after all were acknowledged.
     progress_ps: u64,
 }
 
@@ -112,7 +110,6 @@ impl Requester {
             silent: 0,
             outstanding: VecDeque::new(),
             may_go_back: false,
-            left_out: 0,
             progress_ps: 0,
         }
     }
@@ -122,20 +119,20 @@ impl Requester {
         self.may_go_back = true;
     }
 
-    /// Checks a request that is sent. The host has failed to give so many reads to the card.
+    /// Checks a request that is sent. The host has failed to give so many reads for which the card has left out no packet.
     pub(crate) fn sent(
         &mut self,
         set_up: &SetUp,
         now_ps: u64,
-        failed_reads: u64,
+        failed_reads: &mut u64,
         packet: &PacketRepr,
         row: &Opcode,
         findings: &mut Findings,
     ) {
         let Some(kind) = kind(row.operation) else { return };
         let psn = packet.bth.psn;
-        let may_leave_out = self.left_out < failed_reads && stands_in(packet, row.operation);
-        if may_leave_out && psn == self.next.add(1) {
+        if *failed_reads > 0 && stands_in(packet, row.operation) && psn == self.next.add(1) {
+            *failed_reads -= 1;
             self.leave_out(psn);
             return;
         }
@@ -157,7 +154,14 @@ impl Requester {
             });
         }
         self.next = psn.add(count);
-        if self.next.is_after(self.unsent) {
+        if psn == self.unsent {
+            // One message takes at most half of them, or its length breaks a rule already.
+            let open = self.unsent.sub(self.unacknowledged.value()).value() + count.min(HALF_WINDOW);
+            findings.ensure(Rule::RequestPsn, open <= HALF_WINDOW, || {
+                format!("{open} PSNs are unacknowledged, allowed are {HALF_WINDOW}")
+            });
+            self.unsent = self.next;
+        } else if self.next.is_after(self.unsent) {
             self.unsent = self.next;
         }
     }
@@ -166,7 +170,6 @@ impl Requester {
     /// behind it may follow, with that PSN and later ones.
     fn leave_out(&mut self, psn: Psn) {
         (self.message, self.packets, self.silent) = (Message::Unknown, None, 0);
-        self.left_out += 1;
         self.next = psn;
         if psn.is_after(self.unsent) {
             self.unsent = psn;
@@ -183,6 +186,8 @@ impl Requester {
             format!("the PSN is {psn}, allowed is {}; nothing was lost", self.next)
         });
         (self.message, self.packets, self.may_go_back) = (Message::Unknown, None, false);
+        // The timer starts again.
+        self.progress_ps = now_ps;
         self.outstanding.retain(|one| one.last.is_before(psn));
     }
 

@@ -7,7 +7,7 @@ use crate::rule::{Findings, Rule};
 use crate::set_up::SetUp;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::{Opcode, Operation};
-use rnic_layout::psn::{Psn, psn_count};
+use rnic_layout::psn::{HALF_WINDOW, Psn, psn_count};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
 use rnic_layout::wire::extended::AethRepr;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 
 /// Maximum of messages whose PSNs are kept, far more than a peer may have in flight.
 const MESSAGES_MAX: usize = 8192;
-/// Maximum of repeated READs and atomics that are kept.
-const REPEATED_MAX: usize = 64;
+/// Maximum of READs and atomics that are kept, and of those that are asked again; a queue pair has 16 slots for them.
+const KEPT_MAX: usize = 64;
 
 /// A READ or an atomic that was asked.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,16 @@ struct Asked {
 impl Asked {
     fn next(&self) -> Psn {
         self.first.add(self.sent)
+    }
+
+    fn last(&self) -> Psn {
+        self.first.add(self.count - 1)
+    }
+
+    /// Returns whether another one asks for all or a part of it again (protocol 3.4).
+    fn contains(&self, again: &Asked) -> bool {
+        let is_inside = !again.first.is_before(self.first) && !again.last().is_after(self.last());
+        self.kind == again.kind && is_inside
     }
 
     /// Opcode and length of its next response.
@@ -50,6 +60,14 @@ impl Asked {
     }
 }
 
+/// Adds a READ or an atomic to those that are kept.
+fn keep(kept: &mut VecDeque<Asked>, asked: Option<Asked>) {
+    kept.extend(asked);
+    if kept.len() > KEPT_MAX {
+        kept.pop_front();
+    }
+}
+
 /// Responses of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Responder {
@@ -59,9 +77,16 @@ pub(crate) struct Responder {
     /// Messages that arrived, and for the newest ones the PSN from which on the MSN counts them.
     messages: u32,
     ends: VecDeque<(Psn, u32)>,
+    /// The newest READs and atomics.
+    kept: VecDeque<Asked>,
     /// READs and atomics without their last response, in order, and those that were asked again.
     open: VecDeque<Asked>,
     repeated: VecDeque<Asked>,
+    /// Newest PSN of a request that has arrived, also behind a gap, and of one that has arrived again.
+    newest: Psn,
+    newest_again: Option<Psn>,
+    /// PSN of the newest NAK 0x60, until that request arrives.
+    gap: Option<Psn>,
     /// PSN of the newest ACK.
     acknowledged: Option<Psn>,
     /// A NAK has ended the queue pair.
@@ -76,8 +101,12 @@ impl Responder {
             expected: first,
             messages: 0,
             ends: VecDeque::new(),
+            kept: VecDeque::new(),
             open: VecDeque::new(),
             repeated: VecDeque::new(),
+            newest: first.sub(1),
+            newest_again: None,
+            gap: None,
             acknowledged: None,
             is_over: false,
         }
@@ -93,16 +122,26 @@ impl Responder {
         let asked = kind.filter(|kind| matches!(kind, Kind::Read | Kind::Atomic));
         let asked = asked.map(|kind| Asked { kind, first: psn, length, count, sent: 0 });
         if psn.is_before(self.expected) {
-            self.repeated.extend(asked);
-            if self.repeated.len() > REPEATED_MAX {
-                self.repeated.pop_front();
+            if self.newest_again.is_none_or(|newest| psn.is_after(newest)) {
+                self.newest_again = Some(psn);
             }
+            self.gap.take_if(|gap| *gap == psn);
+            let is_known = |asked: &Asked| self.kept.iter().any(|one| one.contains(asked));
+            let again = asked.filter(is_known);
+            keep(&mut self.repeated, again);
             return;
+        }
+        // Of one far ahead, it is enough that there is a gap.
+        let ahead = (psn.distance(self.expected) as u32).min(HALF_WINDOW / 2);
+        if self.expected.add(ahead).is_after(self.newest) {
+            self.newest = self.expected.add(ahead);
         }
         if psn != self.expected {
             return;
         }
+        self.gap = None;
         self.expected = psn.add(count);
+        keep(&mut self.kept, asked);
         self.open.extend(asked);
         if operation.is_some_and(Operation::ends_message) {
             self.messages += 1;
@@ -111,6 +150,19 @@ impl Responder {
                 self.ends.pop_front();
             }
         }
+    }
+
+    /// A request was refused by an RNR NAK: it and those after it are not executed until they arrive again (protocol 3.2). If it
+    /// has arrived again already, it may be executed.
+    fn wait_for(&mut self, psn: Psn) {
+        let has_come_again = self.newest_again.is_some_and(|newest| !newest.is_before(psn));
+        if has_come_again || !psn.is_before(self.expected) {
+            return;
+        }
+        (self.expected, self.messages) = (psn, self.messages_at(psn.sub(1)));
+        self.ends.retain(|end| end.0.is_before(psn));
+        self.kept.retain(|one| one.first.is_before(psn));
+        self.open.retain(|one| one.first.is_before(psn));
     }
 
     /// Messages that are completed when all requests up to a PSN are, or fewer if that is long ago.
@@ -157,9 +209,15 @@ impl Responder {
                 findings.compare(Rule::Syndrome, "the RNR timer code", timer_code, allowed);
                 self.refuse(psn, psn.is_before(self.expected), findings);
                 self.check_msn(&aeth, psn.sub(1), findings);
+                self.wait_for(psn);
             }
             Syndrome::Nak(NakCode::PsnSequenceError) => {
-                self.refuse(psn, !psn.is_after(self.expected), findings);
+                let is_gap = !psn.is_after(self.expected) && self.newest.is_after(psn);
+                self.refuse(psn, is_gap, findings);
+                findings.ensure(Rule::ResponsePsn, self.gap != Some(psn), || {
+                    format!("a second NAK of the gap at {psn}")
+                });
+                self.gap = Some(psn);
                 self.check_msn(&aeth, psn.sub(1), findings);
             }
             Syndrome::Nak(code) if code != NakCode::InvalidRdRequest => {
@@ -198,6 +256,11 @@ impl Responder {
     fn refuse(&mut self, psn: Psn, is_asked: bool, findings: &mut Findings) {
         findings.ensure(Rule::ResponsePsn, is_asked && !psn.is_before(self.first), || {
             format!("a NAK of {psn}, allowed is {} to {}", self.first, self.expected)
+        });
+        let is_acknowledged = self.acknowledged.is_some_and(|newest| !psn.is_after(newest));
+        let is_repeated = self.repeated.iter().any(|one| one.next() == psn);
+        findings.ensure(Rule::ResponsePsn, !is_acknowledged || is_repeated, || {
+            format!("a NAK of {psn} comes after an ACK of {:?}", self.acknowledged)
         });
         if let Some(open) = self.open.front() {
             findings.ensure(Rule::ResponsePsn, !open.next().is_before(psn), || {

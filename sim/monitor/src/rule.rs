@@ -30,7 +30,7 @@ pub enum Rule {
     UdpChecksum,
     /// TVer is 0, and the opcode is assigned and of the service of the queue pair (protocol 1.3 and 1.4).
     Transport,
-    /// MigReq is 1 (protocol 1.3).
+    /// MigReq is 1, but in a CNP (protocol 1.3 and 1.10).
     MigReq,
     /// FECN, BECN and the reserved bits of the BTH are 0 (protocol 1.3).
     Reserved,
@@ -47,7 +47,8 @@ pub enum Rule {
     /// The payload is as long as opcode and PMTU require (protocol 1.4).
     PayloadLength,
     /// PSNs of requests are consecutive, a READ taking one for each of its responses; a PSN is used again only after a NAK, a
-    /// fault of the wire, or a timeout, and left out only if payload could not be read (protocol 2.1, 2.4 and 2.8).
+    /// fault of the wire, or a timeout, and left out only if payload could not be read; at most 2^23 are unacknowledged (protocol
+    /// 2.1, 2.4 and 2.8).
     RequestPsn,
     /// FIRST, MIDDLE, LAST and ONLY form messages (protocol 2.2).
     OpcodeSequence,
@@ -58,7 +59,8 @@ pub enum Rule {
     /// AckReq is set in every 32nd packet of a message and in at least one of some messages, and never in a response
     /// (protocol 2.4).
     AckRequest,
-    /// A response answers what was asked, in order, and an ACK passes no unanswered READ or atomic (protocol 3.4 and 3.8).
+    /// A response answers what was asked, in order, and an ACK passes no unanswered READ or atomic; a NAK refuses what was not
+    /// acknowledged, and NAK 0x60 a gap, once (protocol 3.2, 3.4 and 3.8).
     ResponsePsn,
     /// Opcode and length of a READ response follow from its place in the READ (protocol 3.7).
     ReadResponse,
@@ -66,11 +68,13 @@ pub enum Rule {
     Syndrome,
     /// The MSN counts the messages that were completed (protocol 3.7).
     Msn,
+    /// A CNP answers a packet that the network has marked, and its PSN and reserved bytes are 0 (protocol 1.10).
+    Congestion,
 }
 
 impl Rule {
     /// All rules, in the order of declaration.
-    pub const ALL: [Rule; 29] = [
+    pub const ALL: [Rule; 30] = [
         Rule::Length,
         Rule::Icrc,
         Rule::MacAddress,
@@ -100,6 +104,7 @@ impl Rule {
         Rule::ReadResponse,
         Rule::Syndrome,
         Rule::Msn,
+        Rule::Congestion,
     ];
 }
 

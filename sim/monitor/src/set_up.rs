@@ -108,12 +108,25 @@ pub(crate) struct QueuePair {
     pub(crate) set_up: SetUp,
     pub(crate) requester: Option<Requester>,
     pub(crate) responder: Option<Responder>,
+    /// Packets that arrived with the mark of the network, and for which no CNP was sent.
+    pub(crate) marked: u32,
 }
 
 impl QueuePair {
     /// A queue pair in RESET.
     pub(crate) fn new(service: Service) -> QueuePair {
-        QueuePair { set_up: SetUp::new(service), requester: None, responder: None }
+        QueuePair { set_up: SetUp::new(service), requester: None, responder: None, marked: 0 }
+    }
+
+    /// Takes over what has crossed the port from another state of the same connection.
+    pub(crate) fn take_history(&mut self, other: &QueuePair) {
+        if self.requester.is_some() {
+            self.requester.clone_from(&other.requester);
+        }
+        if self.responder.is_some() {
+            self.responder.clone_from(&other.responder);
+        }
+        self.marked = other.marked;
     }
 
     /// Changes it as a command says. `handle` is the address handle that the command names.

@@ -10,7 +10,9 @@ use rnic_layout::registers::{
 };
 use rnic_layout::state::{AttributeMask, PathMtu, QpState, Service};
 use rnic_layout::syndrome::{NakCode, Syndrome};
-use rnic_layout::wire::extended::{AethRepr, AtomicAckEthRepr, AtomicEthRepr, ImmediateRepr, RethRepr};
+use rnic_layout::wire::extended::{
+    AethRepr, AtomicAckEthRepr, AtomicEthRepr, CnpRepr, ImmediateRepr, RethRepr,
+};
 use rnic_layout::wire::{
     BthRepr, EthernetRepr, Extended, ExtendedRepr, IpRepr, Ipv4Repr, Ipv6Repr, MacAddress, UdpRepr, VlanTag,
     bth, ethernet, icrc,
@@ -167,6 +169,20 @@ fn atomic_ack(psn: Psn, msn: u32) -> Draft {
     draft(Operation::AtomicAcknowledge, psn, &[aeth(ACK, msn), original], 0)
 }
 
+/// A CNP, whose reserved bytes have this value.
+fn cnp(reserved: u128) -> Draft {
+    draft(Operation::SendOnly, Psn::ZERO, &[ExtendedRepr::Cnp(CnpRepr { reserved })], 0).with(|packet| {
+        packet.bth.opcode = 0x81;
+        packet.bth.migrated = false;
+        packet.bth.backward_congestion = true;
+    })
+}
+
+/// A request to which the network has set the mark of congestion.
+fn marked(psn: Psn) -> Draft {
+    send_only(psn, 5).with(|packet| change_ipv4(packet, |ip| ip.traffic_class |= 3))
+}
+
 fn nak(code: NakCode) -> u8 {
     Syndrome::Nak(code).emit()
 }
@@ -276,6 +292,13 @@ impl Bench {
             ..ModifyQueuePair::at_reset()
         };
         self.post(CommandOpcode::ModifyQueuePair, NUMBER, Body::ModifyQueuePair(body));
+    }
+
+    /// Sets the RNR timer again, which changes nothing.
+    fn set_timer(&mut self) {
+        let mask = AttributeMask::MIN_RNR_TIMER.0;
+        let body = ModifyQueuePair { mask, min_rnr_timer: RNR_TIMER, ..ModifyQueuePair::at_reset() };
+        self.command(CommandOpcode::ModifyQueuePair, NUMBER, Body::ModifyQueuePair(body));
     }
 
     /// The card sends a frame.
@@ -389,6 +412,26 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         assert_eq!(bench.rules(), []);
         bench.sends(&ack(RECEIVE_PSN, ACK, 1));
     }),
+    (Rule::State, "an ACK after a NAK that ends all, just after a command", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.set_timer();
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteAccessError), 0));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    }),
+    (Rule::RequestPsn, "a request is repeated just after a command", |bench| {
+        bench.set_timer();
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&send_only(SEND_PSN, 5));
+    }),
+    (Rule::State, "a command that is refused in ERR brings RTS back", |bench| {
+        bench.enter(QpState::Error);
+        bench.answer(CommandStatus::Success);
+        bench.enter(QpState::ReadyToReceive);
+        bench.answer(CommandStatus::TransitionNotAllowed);
+        bench.now_ps += 2 * LINGER_PS;
+        bench.sends(&send_only(SEND_PSN, 5));
+    }),
     (Rule::Destination, "a frame long after a destroy", |bench| {
         bench.command(CommandOpcode::DestroyQueuePair, NUMBER, Body::Destroy);
         bench.sends(&send_only(SEND_PSN, 5));
@@ -441,6 +484,18 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         assert_eq!(bench.rules(), []);
         bench.sends(&send_only(SEND_PSN, 5));
     }),
+    (Rule::RequestPsn, "one timeout lets requests be repeated once", |bench| {
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.now_ps += 2 * 4_096_000;
+        bench.sends(&send_only(SEND_PSN, 5));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&send_only(SEND_PSN, 5));
+    }),
+    (Rule::RequestPsn, "more than half of the PSNs are unacknowledged", |bench| {
+        bench.sends(&draft(Operation::ReadRequest, SEND_PSN, &[reth(1 << 31)], 0).asking());
+        assert_eq!(bench.rules(), []);
+        bench.sends(&send_only(SEND_PSN.add(1 << 23), 5));
+    }),
     (Rule::OpcodeSequence, "a MIDDLE without a FIRST", |bench| {
         bench.sends(&draft(Operation::SendMiddle, SEND_PSN, &[], PMTU));
     }),
@@ -484,6 +539,13 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         bench.sends(&stand_in(SEND_PSN.add(1)));
         assert_eq!(bench.rules(), []);
         bench.sends(&stand_in(SEND_PSN.add(2)));
+    }),
+    (Rule::RequestPsn, "two queue pairs leave out a packet, and one could not be read", |bench| {
+        bench.monitor.read_failed();
+        bench.sends(&stand_in(SEND_PSN.add(1)));
+        assert_eq!(bench.rules(), []);
+        let reth = ExtendedRepr::Reth(RethRepr { virtual_address: 0, remote_key: 0, dma_length: 0 });
+        bench.sends(&Draft::new(true, Operation::WriteOnly, SEND_PSN.add(1), &[reth], 0).asking());
     }),
     (Rule::RequestPsn, "what follows a packet that is left out does not ask", |bench| {
         bench.monitor.read_failed();
@@ -534,6 +596,10 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         bench.arrives(send_only(RECEIVE_PSN, 5).with(|packet| packet.bth.partition_key = 0x8008));
         bench.sends(&ack(RECEIVE_PSN, ACK, 0));
     }),
+    (Rule::ResponsePsn, "an ACK of a request of UC", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5).with(|packet| packet.bth.opcode |= 0x20));
+        bench.sends(&ack(RECEIVE_PSN, ACK, 0));
+    }),
     (Rule::ResponsePsn, "an ACK of a request with a wrong ICRC", |bench| {
         let mut frame = send_only(RECEIVE_PSN, 5).back().bytes();
         *frame.last_mut().unwrap() ^= 1;
@@ -560,6 +626,53 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
     }),
     (Rule::ResponsePsn, "a NAK of what was not asked", |bench| {
         bench.sends(&ack(RECEIVE_PSN, nak(NakCode::InvalidRequest), 0));
+    }),
+    (Rule::ResponsePsn, "NAK 0x60 without a gap", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN.add(1), nak(NakCode::PsnSequenceError), 1));
+    }),
+    (Rule::ResponsePsn, "NAK 0x60 of the newest request", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::PsnSequenceError), 0));
+    }),
+    (Rule::ResponsePsn, "a gap is refused twice", |bench| {
+        for psn in [1, 2] {
+            assert_eq!(bench.rules(), []);
+            bench.arrives(send_only(RECEIVE_PSN.add(psn), 5));
+            bench.sends(&ack(RECEIVE_PSN, nak(NakCode::PsnSequenceError), 0));
+        }
+    }),
+    (Rule::ResponsePsn, "an ACK of what an RNR NAK has refused", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, 0x20 | RNR_TIMER, 0));
+        assert_eq!(bench.rules(), []);
+        bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+        bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 0));
+    }),
+    (Rule::ResponsePsn, "an RNR NAK of what was acknowledged", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN, 0x20 | RNR_TIMER, 1));
+    }),
+    (Rule::ResponsePsn, "a NAK of what was acknowledged", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteOperationalError), 1));
+    }),
+    (Rule::ResponsePsn, "a READ in the place of a SEND is answered", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 5));
+    }),
+    (Rule::ResponsePsn, "a READ that is repeated beyond its end is answered", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
+        bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 5));
+        assert_eq!(bench.rules(), []);
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(PMTU + 5)], 0));
+        bench.sends(&draft(Operation::ReadResponseFirst, RECEIVE_PSN, &[aeth(ACK, 2)], PMTU));
     }),
     (Rule::ResponsePsn, "a READ is answered from its second response on", |bench| {
         bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(PMTU + 5)], 0));
@@ -618,6 +731,39 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
     (Rule::Msn, "a NAK counts more than arrived", |bench| {
         bench.arrives(send_only(RECEIVE_PSN, 5));
         bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteOperationalError), 2));
+    }),
+    (Rule::Msn, "an ACK counts a message that an RNR NAK has refused", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+        bench.sends(&ack(RECEIVE_PSN.add(1), 0x20 | RNR_TIMER, 1));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN, ACK, 2));
+    }),
+    (Rule::Congestion, "a CNP without a marked packet", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.sends(&cnp(0));
+    }),
+    (Rule::Congestion, "two CNPs for one marked packet", |bench| {
+        bench.arrives(marked(RECEIVE_PSN));
+        bench.sends(&cnp(0));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&cnp(0));
+    }),
+    (Rule::Congestion, "a CNP with reserved bytes", |bench| {
+        bench.arrives(marked(RECEIVE_PSN));
+        bench.sends(&cnp(1));
+    }),
+    (Rule::Congestion, "a CNP with a PSN", |bench| {
+        bench.arrives(marked(RECEIVE_PSN));
+        bench.sends(&cnp(0).with(|packet| packet.bth.psn = SEND_PSN));
+    }),
+    (Rule::MigReq, "MigReq in a CNP", |bench| {
+        bench.arrives(marked(RECEIVE_PSN));
+        bench.sends(&cnp(0).with(|packet| packet.bth.migrated = true));
+    }),
+    (Rule::Reserved, "a CNP without BECN", |bench| {
+        bench.arrives(marked(RECEIVE_PSN));
+        bench.sends(&cnp(0).with(|packet| packet.bth.backward_congestion = false));
     }),
 ];
 
@@ -787,6 +933,38 @@ fn a_refused_command_changes_nothing_and_a_posted_one_counts_at_once() {
     bench.answer(CommandStatus::NumberOutOfRange);
     bench.sends(&send_only(SEND_PSN, 5));
     assert_eq!(bench.found, [], "PSNs begin anew");
+}
+
+/// The card goes on sending while a command for the queue pair is being refused.
+#[test]
+fn a_refused_command_keeps_what_has_crossed_the_port_since() {
+    let mut bench = Bench::new();
+    bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
+    let body = ModifyQueuePair { mask: AttributeMask::MIN_RNR_TIMER.0, ..ModifyQueuePair::at_reset() };
+    bench.post(CommandOpcode::ModifyQueuePair, NUMBER, Body::ModifyQueuePair(body));
+    bench.sends(&send_only(SEND_PSN, 5));
+    bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 5));
+    bench.answer(CommandStatus::TransitionNotAllowed);
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    bench.sends(&send_only(SEND_PSN.add(1), 5));
+    bench.arrives(send_only(RECEIVE_PSN.add(2), 5));
+    bench.sends(&ack(RECEIVE_PSN.add(2), 0x20 | RNR_TIMER, 2));
+    assert_eq!(bench.found, []);
+}
+
+/// A request that arrives again before the NAK of the first attempt leaves may be executed.
+#[test]
+fn a_nak_may_leave_after_its_request_has_arrived_again() {
+    let mut bench = Bench::new();
+    (0..2).for_each(|_| bench.arrives(send_only(RECEIVE_PSN, 5)));
+    bench.sends(&ack(RECEIVE_PSN, 0x20 | RNR_TIMER, 0));
+    bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    bench.arrives(send_only(RECEIVE_PSN.add(2), 5));
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.sends(&ack(RECEIVE_PSN.add(1), nak(NakCode::PsnSequenceError), 1));
+    bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    assert_eq!(bench.found, []);
 }
 
 /// Two queue pairs with the same peer: each packet is of the one whose PSNs it continues.

@@ -334,6 +334,32 @@ fn window_unwritable(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
+/// The payload of a WRITE cannot be written, and a READ follows it: it is not answered, as its response would acknowledge the WRITE.
+fn window_unwritable_before_a_read(rig: &mut Rig) -> Result<()> {
+    let victim = victim(rig)?;
+    let source = rig.domain.share(BYTES, RemoteRights::ALL)?;
+    let window = rig.domain.share(BYTES, RemoteRights::WRITE)?;
+    let mapping = newest(rig);
+    let (readable, RemoteMemory { address, key, .. }) = (source.remote(), window.remote());
+    let seen = meet(rig, victim.queue_pair.number(), mapping, |rig| {
+        rig.endpoint(|endpoint| {
+            let data = Data::Inline(vec![4; BYTES]);
+            endpoint.post_send(VICTIM, SendWqe::new(1, Operation::Write { address, key }, data));
+            // Behind the memory of the bystander's messages.
+            let sge = Sge { address: PEER_FIRST + 0x1000, key: PEER_KEY, length: 8 };
+            let read = Operation::Read { address: readable.address, key: readable.key };
+            endpoint.post_send(VICTIM, SendWqe::new(2, read, Data::Sges(vec![sge])));
+        });
+        Ok(())
+    })?;
+    ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
+    ensure!(seen.peer == [CompletionStatus::RemoteOperation, CompletionStatus::Flushed], "{seen:?}");
+    let errors = seen.faults as u64;
+    let expected = counters([("host_write_errors", errors), ("nak_operational_sent", 1)]);
+    ensure!(errors == 1 && seen.counters == expected, "{seen:?}");
+    Ok(())
+}
+
 /// The word of an atomic cannot be read: NAK 0x63, and an event. The next atomic is not answered.
 fn word_unreadable(rig: &mut Rig) -> Result<()> {
     let victim = victim(rig)?;
@@ -362,12 +388,13 @@ fn word_unreadable(rig: &mut Rig) -> Result<()> {
 /// Faults that end one queue pair.
 pub(crate) fn of_one_queue_pair(rig: &mut Rig) -> Result<()> {
     type Fault = fn(&mut Rig) -> Result<()>;
-    let faults: [(&str, Fault); 6] = [
+    let faults: [(&str, Fault); 7] = [
         ("payload unreadable", payload_unreadable),
         ("work unreadable", work_unreadable),
         ("receive unreadable", receive_unreadable),
         ("receive unwritable", receive_unwritable),
         ("window unwritable", window_unwritable),
+        ("window unwritable before a read", window_unwritable_before_a_read),
         ("word unreadable", word_unreadable),
     ];
     let mut failures = Vec::new();

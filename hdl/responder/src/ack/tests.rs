@@ -207,6 +207,57 @@ fn the_nak_of_a_failed_write_leaves_in_err() {
     }
 }
 
+/// Its responses would acknowledge the write before the NAK leaves.
+#[test]
+fn a_read_behind_a_failed_write_is_not_released() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.refuse_write();
+        while world.notices.received.is_empty() {
+            world.run(1);
+        }
+        world.replies.push(AckNotice {
+            queue_pair: bits(QUEUE_PAIR),
+            generation: bits(3),
+            psn: bits(104),
+            is_read: true,
+            ..AckNotice::default()
+        });
+        world.run(60);
+        assert_eq!(world.sent(), [(NAK_OPERATIONAL, 100)]);
+        assert_eq!(world.released.received.len(), 0);
+    }
+}
+
+/// The end of a READ cannot wait, while failed writes can: the host refuses many writes of another queue pair at once.
+#[test]
+fn a_burst_of_failed_writes_loses_no_end_of_a_read() {
+    let mut world = World::new(Stalls::None);
+    let count = 24;
+    for psn in 0..count {
+        world.read(100 + psn);
+    }
+    world.reply(ACK, 100 + count, 0);
+    let other = WriteFailure {
+        owner: WriteOwner::Payload,
+        queue_pair: bits(QUEUE_PAIR + 1),
+        generation: bits(3),
+        ..WriteFailure::default()
+    };
+    for _ in 0..100 {
+        world.failures.push(other);
+    }
+    for _ in 0..count {
+        world.bench.block.read_closed.next = ReadClosed { queue_pair: bits(QUEUE_PAIR), generation: bits(3) };
+        world.bench.block.read_closed_valid.next = true;
+        world.run(3);
+    }
+    assert_eq!(world.sent(), []);
+    world.run(300);
+    assert_eq!(world.sent(), [(ACK, 100 + count)]);
+    assert!(world.failures.is_done(), "all failed writes are taken");
+}
+
 #[test]
 fn a_fatal_nak_fails_the_queue_pair_when_it_leaves() {
     for stalls in Stalls::ALL {

@@ -132,10 +132,12 @@ pub(crate) fn before_a_refusal(rig: &mut Rig) -> Result<()> {
     let rights = RemoteRights { read: true, ..RemoteRights::WRITE };
     let responses = WINDOW_BYTES.div_ceil(256);
     let refused_psn = Psn::wrapping(FIRST_PSN).add((OPEN_READS * responses) as u32);
-    // Admission refuses the one for what it is, and the other is refused for the rights of its region.
+    // Admission refuses the first for what it is, and the second as one READ more than were agreed; the third is refused for
+    // the rights of its region.
     let invalid = (Opcode::WriteMiddle, 0x61, AsyncEvent::QueuePairRequestError);
     let forbidden = (Opcode::WriteOnly, 0x62, AsyncEvent::QueuePairAccessError);
-    for (operation, syndrome, event) in [invalid, forbidden] {
+    let surplus = (Opcode::ReadRequest, 0x61, AsyncEvent::QueuePairRequestError);
+    for (operation, syndrome, event) in [invalid, surplus, forbidden] {
         let queue_pair = rig.new_queue_pair(rights)?;
         let number = queue_pair.number();
         let queue_pair =

@@ -8,6 +8,7 @@ use crate::sizes::{
     GENERATION_BITS, QUEUE_PAIR_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, WORK_INDEX_BITS,
 };
 use rnic_kernel::prelude::*;
+use rnic_layout::state::QpState;
 
 /// What a command changes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -136,11 +137,46 @@ pub struct InFlight {
     pub left: Bits<16>,
 }
 
+/// Says whether a queue pair takes packets of its peer, requests and responses, in a state: in RTR, RTS, SQD and SQE
+/// (protocol 4.1).
+#[kernel]
+pub fn receives(state: Bits<3>) -> Bit {
+    state == QpState::ReadyToReceive as u64
+        || state == QpState::ReadyToSend as u64
+        || state == QpState::SendQueueDrain as u64
+        || state == QpState::SendQueueError as u64
+}
+
 /// Counts the tokens that enter and leave a section in this cycle.
 #[kernel]
 pub fn in_flight_after(count: InFlight, enters: Bit, leaves: Bit) -> InFlight {
     InFlight {
         entered: if enters { count.entered + 1 } else { count.entered },
         left: if leaves { count.left + 1 } else { count.left },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_layout::state::{PERMISSIONS, Traffic};
+
+    #[test]
+    fn packets_are_received_from_rtr_to_sqe() {
+        for row in PERMISSIONS {
+            assert_eq!(receives(bits(row.state as u64)), row.receive != Traffic::None, "{:?}", row.state);
+        }
+        assert!(!receives(bits(7)), "which is no state");
+    }
+
+    #[test]
+    fn a_section_counts_what_enters_and_leaves() {
+        for (enters, leaves, entered, left) in
+            [(false, false, 8, 7), (true, false, 9, 7), (false, true, 8, 8), (true, true, 9, 8)]
+        {
+            let count = InFlight { entered: bits(8), left: bits(7) };
+            let after = in_flight_after(count, enters, leaves);
+            assert_eq!(after, InFlight { entered: bits(entered), left: bits(left) });
+        }
     }
 }

@@ -63,8 +63,8 @@ use crate::outstanding::SHARED_BITS;
 use choose::{Chosen, Offers, first_step, has_room, responses_after};
 use record::{Peer, Progress, after_local, after_setup, lost_packet, no_peer, peer_of};
 use response::{
-    Arrival, Check, after_loss, after_response, arrival_of, check_of, counts_of, fault_of, in_flight_after,
-    is_exhausted, joins_queue, outcome_of, response_of,
+    Arrival, Check, after_loss, after_response, arrival_of, check_of, counts_of, fault_of, is_exhausted,
+    joins_queue, outcome_of, response_of,
 };
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::memory::Memory;
@@ -73,7 +73,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::read::ResponseNotice;
-use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, in_flight_after};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
 use rnic_messages::transmit::GatherFailure;
 use turn::{

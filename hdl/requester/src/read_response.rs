@@ -50,11 +50,10 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::ReadResponseCommand;
-use rnic_messages::setup::{SetupEvent, SetupKind};
+use rnic_messages::setup::{SetupEvent, SetupKind, receives};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rules::{
     Comparison, Due, Outcome, Progress, access, after_issue, after_response, compare, decide, due, notice,
-    serves,
 };
 
 /// `log2` of the responses that wait for their access checks.
@@ -200,7 +199,7 @@ impl Logic for ReadResponse {
         self.records.read_address.next = cat!(queue_pair, progress.slot);
         let record = self.records.read_data.val();
         let is_setup = step == Step::Setup;
-        let serves = serves(event.state);
+        let serves = receives(event.state);
         self.lives.write_enable.next = is_sweeping || is_setup;
         self.lives.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
         self.lives.write_data.next = Life { serves: serves && !is_sweeping, generation: event.generation };

@@ -42,13 +42,13 @@
 //!
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
-use record::{Progress, Released, Response, TURN_LOG2, serves_in};
+use record::{Progress, Released, Response, TURN_LOG2};
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRelease, ReadRequest, ReadsServed};
-use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SetupKind};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SetupKind, receives};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use sender::ResponseSender;
@@ -182,7 +182,7 @@ impl Logic for ReadResponder {
         // Events. What a turn holds of the queue pair is dropped with its requests.
         let sets = step == Step::Setup;
         let restarts = event.kind == SetupKind::Restart;
-        let drops = sets && (!serves_in(event.state) || restarts);
+        let drops = sets && (!receives(event.state) || restarts);
         let is_turns = has_turn && queue_pair == turn_pair;
         let may_release = life.serves && life.generation == self.release.beat.val().generation;
         let releases = step == Step::Release && may_release && released.count != self.table.stored.val();

@@ -8,11 +8,25 @@ use rnic_kernel::prelude::*;
 /// The generator of all randomness in tests; the same seed gives the same run on every machine.
 pub type Random = ChaCha8Rng;
 
-/// Starts a generator from `RNIC_SEED`, or from 1, and prints the seed for a failing test to show.
+/// Starts a generator and prints its seed for a failing test to show: `RNIC_SEED` if it is set; else `RNIC_MOVING_SEED` in half
+/// of the tests, chosen by their names and by the number itself, which `scripts/test.sh` derives from the commit; else 1.
 pub fn random() -> Random {
-    let seed = std::env::var("RNIC_SEED").map_or(1, |text| text.parse().expect("RNIC_SEED is a number"));
-    println!("replay with RNIC_SEED={seed}");
+    let number = |variable: &str| {
+        let text = std::env::var(variable).ok()?;
+        Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, and must be a number")))
+    };
+    let test = std::thread::current().name().unwrap_or_default().to_string();
+    let seed = number("RNIC_SEED").unwrap_or_else(|| seed_of(&test, number("RNIC_MOVING_SEED")));
+    let package =
+        std::env::var("CARGO_PKG_NAME").map_or_else(|_| String::new(), |name| format!(" -p {name}"));
+    println!("replay with RNIC_SEED={seed} cargo test{package} -- --exact {test}");
     Random::seed_from_u64(seed)
+}
+
+/// The seed of a test, given the number that moves.
+fn seed_of(test: &str, moving: Option<u64>) -> u64 {
+    let fixed = 1;
+    moving.filter(|moving| (test.bytes().map(u64::from).sum::<u64>() % 2) != moving % 2).unwrap_or(fixed)
 }
 
 /// A hardware type that can be made of its bits.
@@ -54,5 +68,17 @@ impl<const DATA: usize, const BYTES: usize> Stimulus for Beat<DATA, BYTES> {
             last: number.bit((DATA + BYTES) as u64),
             error: number.bit((DATA + BYTES + 1) as u64),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_test_has_another_seed_at_every_other_number() {
+        assert_eq!(["a", "b"].map(|test| seed_of(test, None)), [1, 1]);
+        assert_eq!(["a", "b"].map(|test| seed_of(test, Some(40))), [40, 1]);
+        assert_eq!(["a", "b"].map(|test| seed_of(test, Some(41))), [1, 41]);
     }
 }

@@ -10,10 +10,10 @@ use crate::vendor_error;
 use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_layout::state::{QpState, Service};
+use rnic_layout::state::Service;
 use rnic_messages::packet::{PacketToken, partition_keys_match};
 use rnic_messages::read::ResponseNotice;
-use rnic_messages::setup::{InFlight, SetupKind};
+use rnic_messages::setup::{SetupKind, receives};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// Why a response is dropped, in the order of the checks.
@@ -101,15 +101,6 @@ pub(super) fn arrival_of(is_back: Bit, packet: PacketToken, returned: ResponseNo
     }
 }
 
-/// Says whether responses are taken in a state.
-#[kernel]
-pub(super) fn takes_responses(state: Bits<3>) -> Bit {
-    state == QpState::ReadyToReceive as u64
-        || state == QpState::ReadyToSend as u64
-        || state == QpState::SendQueueDrain as u64
-        || state == QpState::SendQueueError as u64
-}
-
 /// Says why a response is dropped. One that returns is, if its queue pair has changed meanwhile.
 #[kernel]
 pub(super) fn fault_of(
@@ -135,7 +126,7 @@ pub(super) fn packet_fault(packet: PacketToken, peer: Peer, has_failed: Bit, is_
         && packet.opcode.get_bits::<3>(5) == Service::ReliableConnected as u64;
     if packet.destination_qp != peer.local_qp {
         Fault::UnknownQp
-    } else if !takes_responses(peer.state) || has_failed {
+    } else if !receives(peer.state) || has_failed {
         Fault::NotReady
     } else if !is_connected {
         Fault::Transport
@@ -152,7 +143,7 @@ pub(super) fn packet_fault(packet: PacketToken, peer: Peer, has_failed: Bit, is_
 #[kernel]
 pub(super) fn returned_fault(returned: ResponseNotice, peer: Peer, has_failed: Bit) -> Fault {
     let is_current = returned.generation == peer.generation;
-    if is_current && takes_responses(peer.state) && !has_failed { Fault::None } else { Fault::Silent }
+    if is_current && receives(peer.state) && !has_failed { Fault::None } else { Fault::Silent }
 }
 
 /// Finds out about a response, or about the packet of PSN `lost_psn`, which was not sent. `fault` is that of the
@@ -247,15 +238,6 @@ pub(super) fn response_of(
         payload_bytes: packet.payload_bytes,
         pad_mismatch: packet.pad_mismatch,
         original: packet.extended.get_bits::<64>(32),
-    }
-}
-
-/// Responses under way to the place stage, after one has left or returned.
-#[kernel]
-pub(super) fn in_flight_after(passed: InFlight, enters: Bit, returns: Bit) -> InFlight {
-    InFlight {
-        entered: select(enters, passed.entered + 1, passed.entered),
-        left: select(returns, passed.left + 1, passed.left),
     }
 }
 

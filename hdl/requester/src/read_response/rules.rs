@@ -7,7 +7,6 @@ use crate::wqe::ATOMIC_BYTES;
 use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_layout::state::QpState;
 use rnic_messages::path::pmtu_bytes;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadResponseCommand, ResponseNotice};
@@ -85,15 +84,6 @@ pub(super) struct Outcome {
     pub is_missing: Bit,
     /// ACK or NAK that overtakes nothing.
     pub is_acknowledge: Bit,
-}
-
-/// Responses are accepted in RTR, RTS, SQD and SQE.
-#[kernel]
-pub(super) fn serves(state: Bits<3>) -> Bit {
-    state == QpState::ReadyToReceive as u64
-        || state == QpState::ReadyToSend as u64
-        || state == QpState::SendQueueDrain as u64
-        || state == QpState::SendQueueError as u64
 }
 
 /// Says what the oldest READ waits for.
@@ -313,16 +303,6 @@ mod tests {
             psn: bits(psn),
             payload_bytes: bits(payload_bytes),
             ..Response::default()
-        }
-    }
-
-    #[test]
-    fn responses_are_accepted_in_rtr_rts_sqd_and_sqe() {
-        use QpState::{ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError};
-        let states = [ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError];
-        for number in 0..8 {
-            let expected = states.iter().any(|&state| state as u64 == number);
-            assert_eq!(serves(bits(number)), expected, "state {number}");
         }
     }
 

@@ -385,7 +385,8 @@ impl World {
                     let (slot, place) = if number < 2 { (0, 2 + number) } else { (1, number - 2) };
                     let sge = &mut wqe[slot][16 * usize::from(place)..];
                     let mut address = pair.region() + random.random_range(0..REGION_BYTES - length_max);
-                    if random.random_bool(self.error_rate * if length_max > 500 { 10.0 } else { 1.0 }) {
+                    let error_rate = self.error_rate * if length_max > 500 { 10.0 } else { 1.0 };
+                    if random.random_bool(error_rate.min(1.0)) {
                         // Its end is beyond the end of the region.
                         address = pair.region() + REGION_BYTES - random.random_range(0..=length);
                     }

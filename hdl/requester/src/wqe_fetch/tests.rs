@@ -88,9 +88,11 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
         let mut queues = [Queue::default(); 4];
         let mut expected = Expected::default();
         let (mut under_way, mut most, mut burst_count, mut wraps, mut overruns) = (0, 0, 0u64, 0, 0);
-        // In the first half slots return seldom, so that their queue is the limit.
+        // In the first half slots return seldom, and queue pair 0 always has WQEs to fetch, so that the queue of slots is the limit
+        // with every seed.
         for cycle in 0..8_000 {
             let number = random.random_range(0..4usize);
+            let fetches = |number: usize| cycle < 4_000 && number == 0;
             if setup.is_done() && (cycle < 40 || random.random_bool(0.003)) {
                 let kind = match random.random_range(0..3) {
                     _ if cycle < 40 => SetupKind::Restart,
@@ -98,8 +100,9 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                     1 => SetupKind::Path,
                     _ => SetupKind::Life,
                 };
-                let mut event =
-                    event(kind, number, STATES[random.random_range(0..6)], random.random_range(0..4));
+                let state = STATES[random.random_range(0..6)];
+                let state = if fetches(number) { QpState::ReadyToSend } else { state };
+                let mut event = event(kind, number, state, random.random_range(0..4));
                 event.path.send_base_page = bits(0xf_ffff_0000_0000 | random.random::<u64>() & 0xffff_f000);
                 event.path.send_slots_log2 = bits(random.random_range(6..9));
                 if kind != SetupKind::Restart {
@@ -115,7 +118,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                     queue_pair: bits(number as u64),
                     generation: bits(queue.generation ^ u64::from(random.random_bool(0.1))),
                     slot_index: bits(queue.index.wrapping_sub(random.random_range(0..20)).into()),
-                    resumes: random.random_bool(0.8),
+                    resumes: random.random_bool(0.8) || fetches(number),
                 });
             }
             if schedule.is_done() {
@@ -125,6 +128,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             let queue = queues[posted];
             let room = queue.slots.saturating_sub(queue.producer.wrapping_sub(queue.index));
             let step = match random.random_range(0..100) {
+                0 | 1 if fetches(posted) => room,
                 0 => room + random.random_range(0..3),
                 1 => room + 500,
                 _ => random.random_range(0..=room.min(20)),

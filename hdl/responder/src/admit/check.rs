@@ -8,6 +8,7 @@ use rnic_layout::opcode::Operation;
 use rnic_layout::state::{QpState, Service};
 use rnic_messages::packet::{PacketToken, partition_keys_match};
 use rnic_messages::read::READ_COUNT_BITS;
+use rnic_messages::setup::receives;
 
 /// The longest message, in bytes.
 const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
@@ -139,8 +140,7 @@ fn message_before(class: PacketClass) -> Message {
 fn identity_of(token: PacketToken, path: AdmitPath, is_own_address: Bit) -> Identity {
     Identity {
         qp_matches: path.local_qp == token.destination_qp,
-        is_ready: path.state >= QpState::ReadyToReceive as u64
-            && path.state <= QpState::SendQueueError as u64,
+        is_ready: receives(path.state),
         transport_matches: token.opcode.get_bits::<3>(5) == Service::ReliableConnected as u64
             && path.service == Service::ReliableConnected as u64,
         partition_matches: partition_keys_match(token.partition_key, path.partition_key),

@@ -2,10 +2,9 @@
 //! responses that are made of them (protocol 2.2, 3.6).
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode::{Operation, Transport};
-use rnic_layout::state::QpState;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::read::{READ_COUNT_BITS, ReadRequest};
-use rnic_messages::setup::SetupEvent;
+use rnic_messages::setup::{SetupEvent, receives};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 
 /// BTH opcode of an acknowledge packet.
@@ -115,20 +114,11 @@ pub(super) struct Response {
     pub has_failed: Bit,
 }
 
-/// Says whether READs and atomics are answered in a state (protocol 3.10).
-#[kernel]
-pub(super) fn serves_in(state: Bits<3>) -> Bit {
-    state == QpState::ReadyToReceive as u64
-        || state == QpState::ReadyToSend as u64
-        || state == QpState::SendQueueDrain as u64
-        || state == QpState::SendQueueError as u64
-}
-
 /// Gives the attributes of a queue pair after a setup event.
 #[kernel]
 pub(super) fn life_of(event: SetupEvent) -> Life {
     Life {
-        serves: serves_in(event.state),
+        serves: receives(event.state),
         generation: event.generation,
         path_mtu: event.path.path_mtu,
         domain: event.path.domain,
@@ -238,6 +228,7 @@ pub(super) fn progress_after_turn(progress: Progress, is_atomic: Bit, is_last: B
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rnic_layout::state::QpState;
 
     #[test]
     fn requests_are_answered_from_rtr_to_sqe() {
@@ -250,7 +241,8 @@ mod tests {
             (QpState::SendQueueError, true),
             (QpState::Error, false),
         ] {
-            assert_eq!(serves_in(bits(state as u64)), expected, "{state:?}");
+            let event = SetupEvent { state: bits(state as u64), ..SetupEvent::default() };
+            assert_eq!(life_of(event).serves, expected, "{state:?}");
         }
     }
 

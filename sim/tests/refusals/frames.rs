@@ -480,7 +480,7 @@ pub(crate) fn damaged(rig: &mut Rig) -> Result<()> {
         if is_damaged {
             rig.send_damaged(&frame);
         } else {
-            rig.send(&[frame.clone()]);
+            rig.send(std::slice::from_ref(&frame));
         }
         ensure!(rig.exchange()?.is_empty(), "something completes");
         let answers = answers(rig)?.len();

@@ -131,7 +131,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         ensure!(theirs.len() == 1 && theirs[0].wr_id == batch, "{theirs:?}");
         // READs count in the MSN as all messages do (protocol 3.7).
         let answers = rig.passed().into_iter().filter(|passed| passed.is_from_endpoint);
-        let msn = answers.filter_map(|passed| passed.msn).last();
+        let msn = answers.filter_map(|passed| passed.msn).next_back();
         ensure!(msn == Some(Psn::wrapping((batch as u32 + 1) * (READS as u32 + 2))), "the MSN is {msn:?}");
     }
     let moved = rig.moved()?.named();

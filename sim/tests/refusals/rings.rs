@@ -96,8 +96,8 @@ fn unsignalled(rig: &mut Rig, queue: &CompletionQueue) -> Result<()> {
         let mut request = Some(request);
         rig.wait("room in the send queue", |_| {
             done += poll(queue)?;
-            let posted = request.take().map_or(Ok(()), |request| queue_pair.post_send(request));
-            match posted {
+            let Some(next) = request.take() else { return Ok(Some(())) };
+            match queue_pair.post_send(next) {
                 Ok(()) => Ok(Some(())),
                 Err(PostError { reason: Refusal::QueueFull { .. }, request: refused }) => {
                     request = Some(refused);

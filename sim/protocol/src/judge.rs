@@ -1,6 +1,6 @@
 //! What must hold in every run, said without the protocol: from what each side did, in the order in which it did it.
 use crate::frame::Data;
-use crate::plan::{Kind, Settings};
+use crate::plan::{Kind, RNR_RETRY_ENDLESS, Settings};
 
 /// Status of a completion (protocol 2.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +31,8 @@ pub enum Event {
     },
     /// The requester learned that more was executed.
     Advanced,
+    /// The requester's timer fired.
+    TimerFired,
     /// The requester went back, at the cost of a retry.
     Retried,
     /// The requester begins to wait after an RNR NAK, at the cost of an RNR retry.
@@ -77,13 +79,13 @@ pub enum Violation {
     Data,
     /// A message completed twice, out of order, or before it was executed and its data was there.
     Completion,
-    /// A message failed with retries left, or was retried more often than allowed, or for no reason.
+    /// A message failed with retries left or for no reason, or was retried more often than allowed.
     Error,
     /// More than one NAK 0x60 was sent for a gap.
     Nak,
     /// More than half of the PSN space was unacknowledged.
     Window,
-    /// A request was sent during the wait after an RNR NAK.
+    /// A request was sent, or the timer fired, during the wait after an RNR NAK.
     RnrWait,
 }
 
@@ -142,6 +144,7 @@ impl Judge {
                 self.rnr_retries = 0;
                 None
             }
+            Event::TimerFired => self.waits.then_some(Violation::RnrWait),
             Event::Retried => {
                 self.retries += 1;
                 self.retries_max = self.retries_max.max(self.retries);
@@ -149,7 +152,7 @@ impl Judge {
             }
             Event::RnrRetried => {
                 self.waits = true;
-                self.rnr_retries += 1;
+                self.rnr_retries += u8::from(settings.rnr_retries != RNR_RETRY_ENDLESS);
                 (self.rnr_retries > settings.rnr_retries).then_some(Violation::Error)
             }
             Event::RnrWaitEnds => {

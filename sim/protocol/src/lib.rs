@@ -19,7 +19,7 @@
 //! * A [`Fault`] is a mistake that can be planted, to show that the judge sees it.
 //! * A [`Trace`] is a run of the model as a list of frames and what became of each, for use against other implementations.
 //!
-//! The tests in `tests/explore.rs` explore it with the model checker `stateright`, and list what they explore.
+//! The tests in `tests/explore` explore it with the model checker `stateright`, and list what they explore.
 pub mod plan;
 pub mod psn;
 pub mod frame;
@@ -31,7 +31,7 @@ pub mod trace;
 
 pub use frame::{Body, Nak, Place, Request, Response};
 pub use judge::{Event, Judge, Status, Violation};
-pub use plan::{Fault, Kind, Message, Plan, Settings, Timer};
+pub use plan::{Fault, Kind, Message, Plan, RNR_RETRY_ENDLESS, Settings, Timer};
 pub use psn::PsnSpace;
 pub use requester::Requester;
 pub use responder::Responder;

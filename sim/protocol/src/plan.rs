@@ -123,6 +123,8 @@ pub enum Fault {
     NakForEachPacket,
     /// The responder executes a duplicate atomic again.
     AtomicAgain,
+    /// The responder answers a duplicate atomic with the word as it is now.
+    AtomicFromMemory,
     /// The responder executes a duplicate SEND or WRITE again.
     DuplicateAgain,
     /// The responder accepts a packet after a gap.
@@ -145,6 +147,8 @@ pub enum Fault {
     ReadGapAccepted,
     /// The requester asks for a READ again from its first byte, with the PSN of the first missing one.
     RestartFromFirst,
+    /// The requester refuses FIRST and ONLY for a READ that goes on from a later packet.
+    FirstAgainRefused,
     /// The requester takes a response before its window for one in it.
     StaleAccepted,
     /// The timer fires once and never starts again.
@@ -155,11 +159,24 @@ pub enum Fault {
     RetriesNotCounted,
     /// The requester sends without regard to its window.
     WindowIgnored,
+    /// The requester sends READs and atomics without regard to how many are outstanding.
+    SlotsIgnored,
+    /// The requester counts a READ or atomic that it sends again as one more that is outstanding.
+    RetryTakesSlot,
     /// The requester completes a message when its last packet has been sent.
     CompletesWhenSent,
     /// The requester waits for nothing after an RNR NAK.
     RnrWaitIgnored,
+    /// The timer runs during the wait after an RNR NAK.
+    TimerInWait,
+    /// An RNR NAK takes no RNR retry.
+    RnrNotCounted,
+    /// An RNR NAK takes one of the other retries, too.
+    RnrTakesRetry,
 }
+
+/// `rnr_retry` that stands for retries without end (protocol 2.7).
+pub const RNR_RETRY_ENDLESS: u8 = 7;
 
 /// What is explored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +191,7 @@ pub struct Settings {
     pub slots: u8,
     /// Retries without progress: `retry_cnt`.
     pub retries: u8,
-    /// Retries after an RNR NAK without progress: `rnr_retry`.
+    /// Retries after an RNR NAK without progress: `rnr_retry`, of which 7 is [`RNR_RETRY_ENDLESS`].
     pub rnr_retries: u8,
     /// Receive WQEs that are posted before the run. The others are posted at any time during it.
     pub receives: u8,
@@ -193,6 +210,9 @@ pub struct Settings {
     pub timer: Timer,
     /// The responder answers a request at once. Otherwise its answers wait, in order, and are sent at any time.
     pub answers_at_once: bool,
+    /// The responses of a READ that is asked for again have the opcodes of their places in the whole READ, so that they begin
+    /// with MIDDLE or LAST. Otherwise they begin with FIRST or ONLY. A requester takes both (protocol 2.5).
+    pub replays_go_on: bool,
     /// Planted mistake.
     pub fault: Option<Fault>,
 }
@@ -216,6 +236,7 @@ impl Settings {
             frames_expire: true,
             timer: Timer::Patient,
             answers_at_once: true,
+            replays_go_on: false,
             fault: None,
         }
     }

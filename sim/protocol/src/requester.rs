@@ -4,7 +4,7 @@
 //! have PSNs.
 use crate::frame::{Body, Data, Nak, Place, Request, Response};
 use crate::judge::{Event, Status};
-use crate::plan::{Fault, Kind, Settings, Timer};
+use crate::plan::{Fault, Kind, RNR_RETRY_ENDLESS, Settings, Timer};
 
 /// State of a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,10 @@ impl Requester {
         let count = plan.messages[usize::from(message)].packets;
         let end = if kind == Kind::Read { plan.end(message) } else { self.next + 1 };
         let window_open = end - self.una <= settings.window || settings.has(Fault::WindowIgnored);
-        let slot_free = !kind.returns_data() || self.reads_before(settings, message) < settings.slots;
+        let counts_again = settings.has(Fault::RetryTakesSlot) && self.next < self.nxt;
+        let outstanding = self.reads_before(settings, message) + u8::from(counts_again);
+        let slot_free =
+            !kind.returns_data() || outstanding < settings.slots || settings.has(Fault::SlotsIgnored);
         if !window_open || !slot_free {
             return None;
         }
@@ -98,7 +101,8 @@ impl Requester {
 
     /// May the timer fire? The wire is `quiet` when no frame is under way and no answer waits.
     pub fn timer_may_fire(&self, settings: &Settings, quiet: bool) -> bool {
-        let waiting = self.una < self.next && !self.waits && !self.failed;
+        let runs_in_wait = settings.has(Fault::TimerInWait) && self.waits && self.una < self.nxt;
+        let waiting = ((self.una < self.next && !self.waits) || runs_in_wait) && !self.failed;
         let late = match settings.timer {
             Timer::Early => true,
             Timer::Patient => quiet && self.request(settings).is_none(),
@@ -109,6 +113,7 @@ impl Requester {
     /// The requester after its timer has fired (protocol 2.6).
     pub fn timed_out(mut self, settings: &Settings, events: &mut Vec<Event>) -> Requester {
         self.timer_fired = true;
+        events.push(Event::TimerFired);
         self.retry(settings, events);
         self
     }
@@ -215,7 +220,8 @@ impl Requester {
                 let is_last = position + 1 == settings.plan.end(message);
                 let is_of_read = settings.plan.kind(message) == Kind::Read;
                 // A READ that was asked for again goes on with FIRST or with MIDDLE (protocol 2.5).
-                if !is_of_read || is_last != place.ends() || (is_first && !place.begins()) {
+                let is_refused = !is_first && place.begins() && settings.has(Fault::FirstAgainRefused);
+                if !is_of_read || is_last != place.ends() || (is_first && !place.begins()) || is_refused {
                     return self.fail(settings, Status::BadResponse, events);
                 }
                 events.push(Event::Placed { to: Data { message, packet }, data });
@@ -249,16 +255,24 @@ impl Requester {
             Nak::Sequence => self.retry(settings, events),
             Nak::Invalid => self.fail(settings, Status::RemoteInvalidRequest, events),
             Nak::Access => self.fail(settings, Status::RemoteAccess, events),
-            Nak::NotReady => match self.rnr_retries.checked_sub(1) {
-                None => self.fail(settings, Status::RnrRetryExceeded, events),
-                Some(left) => {
-                    self.rnr_retries = left;
-                    self.waits = true;
-                    self.next = self.una;
-                    events.push(Event::RnrRetried);
-                }
-            },
+            Nak::NotReady => self.rnr_nak(settings, events),
         }
+    }
+
+    /// Takes one of the RNR retries, and begins to wait (protocol 2.7).
+    fn rnr_nak(&mut self, settings: &Settings, events: &mut Vec<Event>) {
+        if settings.rnr_retries != RNR_RETRY_ENDLESS && !settings.has(Fault::RnrNotCounted) {
+            let Some(left) = self.rnr_retries.checked_sub(1) else {
+                return self.fail(settings, Status::RnrRetryExceeded, events);
+            };
+            self.rnr_retries = left;
+        }
+        if settings.has(Fault::RnrTakesRetry) {
+            self.retries = self.retries.saturating_sub(1);
+        }
+        self.waits = true;
+        self.next = self.una;
+        events.push(Event::RnrRetried);
     }
 
     /// Goes back to the first missing response of a READ or atomic, at `una`. Does nothing while that is under way.

@@ -168,7 +168,7 @@ impl Responder {
         match request.kind {
             Kind::Read => {
                 self.keep(settings, position, request, None);
-                self.answer_read(settings, position, request.data, request.packets, refused_from);
+                self.answer_read(settings, position, request.data, (0, request.packets), refused_from);
             }
             Kind::Atomic => {
                 let original = self.word;
@@ -208,12 +208,18 @@ impl Responder {
                 if slot.original.is_none() && is_in_range {
                     let data = if settings.has(Fault::ReplayFromFirst) { slot.data } else { request.data };
                     let refused = settings.plan.messages[usize::from(data.message)].refused_from;
-                    self.answer_read(settings, position, data, request.packets, refused);
+                    let places = if settings.replays_go_on {
+                        (position - slot.start, slot.packets)
+                    } else {
+                        (0, request.packets)
+                    };
+                    self.answer_read(settings, position, data, places, refused);
                 }
             }
             (Kind::Atomic, Some(Slot { original: Some(original), .. })) => {
                 let again = settings.has(Fault::AtomicAgain);
-                let value = if again { self.word } else { original };
+                let is_read = again || settings.has(Fault::AtomicFromMemory);
+                let value = if is_read { self.word } else { original };
                 if again {
                     self.word += 1;
                     events.push(Event::Executed(request.kind, request.data));
@@ -257,21 +263,22 @@ impl Responder {
         self.answer(settings, position, Body::Ack);
     }
 
-    /// Owes the responses of a READ, up to the one that the region refuses.
+    /// Owes the responses of a READ, up to the one that the region refuses. Their opcodes are those of the `places` from the first
+    /// number to before the second, of as many as the second says.
     fn answer_read(
         &mut self,
         settings: &Settings,
         position: u8,
         data: Data,
-        packets: u8,
+        (first, count): (u8, u8),
         refused: Option<u8>,
     ) {
-        for index in 0..packets {
+        for index in 0..count - first {
             let packet = data.packet + index;
             if refused.is_some_and(|from| packet >= from) {
                 return self.fail_at(settings, position + index, Nak::Access);
             }
-            let place = Place::of(index, packets);
+            let place = Place::of(first + index, count);
             self.answer(settings, position + index, Body::Read(place, Data { packet, ..data }));
         }
     }

@@ -8,6 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Something that a run must be able to reach, so that an exploration is not empty.
 pub(crate) type Witness = (&'static str, fn(&Explored, &World) -> bool);
 
+/// All messages have completed.
+pub(crate) const DONE: Witness = ("all messages complete", |model, world| world.is_done(&model.settings));
+
 /// A model for the checker.
 #[derive(Clone)]
 pub(crate) struct Explored {
@@ -80,16 +83,25 @@ pub(crate) fn name(violation: Violation) -> &'static str {
         Violation::Error => "a message fails only when its retries are used up or its region refuses",
         Violation::Nak => "a gap is answered by one NAK",
         Violation::Window => "at most half of the PSN space is unacknowledged",
-        Violation::RnrWait => "nothing is sent during the wait after an RNR NAK",
+        Violation::RnrWait => "nothing is sent, and no timer fires, during the wait after an RNR NAK",
     }
 }
 
-/// Explores all states. Every property holds, and every witness is reached.
-pub(crate) fn holds(about: &str, settings: &Settings, witnesses: &[Witness]) {
+/// Explores all states, of which there are so many. Every property holds, and every witness is reached.
+pub(crate) fn holds(about: &str, settings: &Settings, states: usize, witnesses: &[Witness]) {
     let model = Explored { settings: settings.clone(), ends_well: false, witnesses: witnesses.to_vec() };
     let checker = model.checker().threads(1).spawn_dfs().join();
     println!("\n{about}: {} states, none breaks a rule", checker.unique_state_count());
     assert_all(about, &checker);
+    assert_states(about, checker.unique_state_count(), states);
+}
+
+/// The number of states shows how much was explored: a bound or a rule that cuts runs off changes it.
+///
+/// # Panics
+/// If it is another one than that of the model as it was reviewed.
+fn assert_states(about: &str, explored: usize, reviewed: usize) {
+    assert_eq!(explored, reviewed, "{about}: the space is another one; say why with the new number");
 }
 
 /// # Panics
@@ -132,13 +144,14 @@ fn describe(settings: &Settings, actions: &[Action]) -> String {
     lines
 }
 
-/// Explores all states, and proves that every run ends, and ends with all messages completed. Returns the largest number of
-/// retries that were taken without progress.
-pub(crate) fn ends_well(about: &str, settings: &Settings) -> u8 {
+/// Explores all states, of which there are so many, and proves that every run ends, and ends with all messages completed.
+/// Returns the largest number of retries that were taken without progress.
+pub(crate) fn ends_well(about: &str, settings: &Settings, states: usize) -> u8 {
     let model = Explored { settings: settings.clone(), ends_well: true, witnesses: Vec::new() };
     let checker = model.checker().threads(1).spawn_dfs().join();
     assert_all(about, &checker);
     let walk = Walk::of(settings);
+    assert!(walk.cycle.is_none(), "{about}: a run comes back to {:#?}", walk.cycle);
     assert!(walk.bad_end.is_none(), "{about}: a run ends in {:?}", walk.bad_end);
     assert_eq!(
         walk.states,
@@ -149,6 +162,7 @@ pub(crate) fn ends_well(about: &str, settings: &Settings) -> u8 {
         "\n{about}: {} states, every run completes all messages in at most {} steps and {} retries without progress",
         walk.states, walk.steps, walk.retries
     );
+    assert_states(about, walk.states, states);
     walk.retries
 }
 
@@ -172,7 +186,13 @@ pub(crate) fn shortest(settings: &Settings, witness: Witness) -> Vec<Action> {
     checker.assert_any_discovery(witness.0).into_actions()
 }
 
-/// All runs, followed to their ends. The checker cannot tell a cycle from a state that is reached twice; this can.
+/// Does a run come back to a state, so that it may go on for ever?
+pub(crate) fn comes_back(settings: &Settings) -> bool {
+    Walk::of(settings).cycle.is_some()
+}
+
+/// All runs, followed to their ends. The checker cannot tell a cycle from a state that is reached twice; this can. What holds in
+/// all runs needs no fairness here, since the faults of the wire are bounded: without a cycle, every run ends.
 struct Walk {
     states: usize,
     /// Length of the longest run.
@@ -180,6 +200,8 @@ struct Walk {
     retries: u8,
     /// State in which a run ends without all messages completed.
     bad_end: Option<World>,
+    /// State that is reached again from itself, at which the walk stops.
+    cycle: Option<World>,
 }
 
 /// A state whose successors are being visited.
@@ -190,10 +212,8 @@ struct Open {
 }
 
 impl Walk {
-    /// # Panics
-    /// If a state is reached again from itself: a livelock.
     fn of(settings: &Settings) -> Walk {
-        let mut walk = Walk { states: 0, steps: 0, retries: 0, bad_end: None };
+        let mut walk = Walk { states: 0, steps: 0, retries: 0, bad_end: None, cycle: None };
         let mut steps_from: HashMap<u64, Option<usize>> = HashMap::new();
         let begin = World::new(settings);
         let mut path = vec![walk.open(settings, &begin, &mut steps_from)];
@@ -209,7 +229,10 @@ impl Walk {
             };
             match steps_from.get(&fingerprint(&successor)) {
                 Some(Some(steps)) => top.longest = top.longest.max(steps + 1),
-                Some(None) => panic!("a run comes back to {successor:#?}"),
+                Some(None) => {
+                    walk.cycle = Some(successor);
+                    break;
+                }
                 None => path.push(walk.open(settings, &successor, &mut steps_from)),
             }
         }

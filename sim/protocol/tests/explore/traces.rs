@@ -146,6 +146,19 @@ fn trace_c_a_read_response_is_lost() {
 }
 
 #[test]
+fn trace_c_with_the_opcodes_of_the_places() {
+    let mut run = Run::new(Settings { replays_go_on: true, ..worked() });
+    run.sends();
+    run.requests_arrive();
+    run.loses_response(2);
+    run.responses_arrive();
+    assert_eq!(run.sends()[0], "2 READ_REQUEST of 2");
+    let answers = run.requests_arrive();
+    assert_eq!(answers[..2], ["2 READ_RESP_MIDDLE", "3 READ_RESP_LAST msn 4"]);
+    run.ends_well();
+}
+
+#[test]
 fn trace_d_an_ack_overtakes_the_read_responses() {
     let mut run = Run::new(worked());
     run.sends();

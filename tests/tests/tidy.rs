@@ -26,8 +26,8 @@ const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-mess
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it. The reference endpoint and the monitor of frames see the contract alone, so that a
 /// mistake in the hardware or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no
-/// design.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 26] = [
+/// design, the model of the protocol nobody.
+const MAY_KNOW: [(&str, &[&str], &[&str]); 27] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
@@ -67,6 +67,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 26] = [
     ("rnic-monitor", &["rnic-layout"], &["rnic-stimulus"]),
     ("rnic-machine", &["rnic-driver", "rnic-layout", "rnic-monitor", "rnic-stimulus", "verilator-sys"], &[]),
     ("rnic-mutants", &[], &["rnic-hdl"]),
+    ("rnic-protocol", &[], &[]),
     ("rnic-workloads", &["rnic-driver", "rnic-endpoint", "rnic-layout", "rnic-stimulus"], &[]),
     (
         "rnic-packet-path",

@@ -17,6 +17,13 @@ soak) requirements=(scripts/requirements-demo.txt scripts/requirements-test.txt 
 esac
 
 command -v cargo >/dev/null || die "cargo is not on PATH; install Rust 1.95 or later first"
+if [ "$purpose" != demo ]; then
+    # A minimal profile of rustup has neither.
+    for component in fmt clippy; do
+        cargo "$component" --version >/dev/null 2>&1 ||
+            die "there is no 'cargo $component'; with rustup: rustup component add ${component/fmt/rustfmt}"
+    done
+fi
 
 # package_for <command> <package>: remembers the package if the command is missing.
 packages=()

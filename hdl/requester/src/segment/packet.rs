@@ -13,8 +13,8 @@ use crate::opcode::{
 };
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_layout::state::PathMtu;
 use rnic_messages::packet::EXTENDED_BITS;
+use rnic_messages::path::pmtu_bytes;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
@@ -36,18 +36,6 @@ pub(super) struct Taken {
     pub bytes: Bits<13>,
 }
 
-/// Bytes of a `PathMtu`.
-#[kernel]
-pub(super) fn pmtu(code: Bits<3>) -> Bits<13> {
-    match PathMtu::from_number(code.to_u64()) {
-        Some(PathMtu::Bytes256) => bits::<13>(256),
-        Some(PathMtu::Bytes512) => bits::<13>(512),
-        Some(PathMtu::Bytes1024) => bits::<13>(1024),
-        Some(PathMtu::Bytes2048) => bits::<13>(2048),
-        _ => bits::<13>(4096),
-    }
-}
-
 /// Bytes that are taken of an SGE where `wanted` are missing.
 #[kernel]
 pub(super) fn bytes_of(length: Bits<32>, wanted: Bits<13>) -> Bits<13> {
@@ -57,7 +45,7 @@ pub(super) fn bytes_of(length: Bits<32>, wanted: Bits<13>) -> Bits<13> {
 /// The bytes of the next packet of a message.
 #[kernel]
 pub(super) fn next_parts(current: Rest) -> Parts {
-    let packet_bytes = pmtu(current.path_mtu);
+    let packet_bytes = pmtu_bytes(current.path_mtu);
     let fits = current.length <= bit_cast::<32, 13>(packet_bytes);
     let payload = select(fits, current.length.get_bits::<13>(0), packet_bytes);
     let first = bytes_of(current.first.length, payload);

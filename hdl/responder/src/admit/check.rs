@@ -3,20 +3,20 @@
 use super::record::{AdmitPath, AdmitRecord, Message, Stopped, Transfer};
 use rnic_blocks::logic::psn::{self, PsnCheck};
 use rnic_kernel::prelude::*;
-use rnic_layout::limits::MESSAGE_BYTES_MAX;
+use rnic_layout::limits::{self, MESSAGE_BYTES_MAX};
 use rnic_layout::opcode::Operation;
 use rnic_layout::state::{QpState, Service};
 use rnic_messages::packet::{PacketToken, partition_keys_match};
+use rnic_messages::path::{PMTU_BASE_BITS, pmtu_bytes};
 use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::setup::receives;
 
 /// The longest message, in bytes.
 const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
-/// Bytes of PMTU code 0, which does not exist; each further code doubles it.
-const PMTU_BASE_BYTES: u64 = 128;
-const PMTU_BASE_BITS: u64 = 7;
+/// log2 of the bytes of PMTU code 0.
+const PMTU_BASE_LOG2: u64 = PMTU_BASE_BITS as u64;
 /// Bytes of the word of an atomic.
-const ATOMIC_BYTES: u64 = 8;
+const ATOMIC_BYTES: u64 = limits::ATOMIC_BYTES as u64;
 
 /// What the opcode of a packet says of it (protocol 1.4). An opcode that is none of a request is neither SEND,
 /// WRITE nor READ.
@@ -173,14 +173,14 @@ fn transfer_of(token: PacketToken, class: PacketClass, before: Transfer) -> Tran
 #[kernel]
 fn responses_after_first(class: PacketClass, length: Bits<32>, path_mtu: Bits<3>) -> Bits<24> {
     let has_more = class.is_read && !class.is_atomic && length.any();
-    let behind_first = (length - 1) >> (bit_cast::<4, 3>(path_mtu) + PMTU_BASE_BITS);
+    let behind_first = (length - 1) >> (bit_cast::<4, 3>(path_mtu) + PMTU_BASE_LOG2);
     select(has_more, behind_first.get_bits::<24>(0), bits::<24>(0))
 }
 
 /// Compares the payload with the PMTU, and what has arrived with the length in the RETH.
 #[kernel]
 fn lengths_of(payload_bytes: Bits<13>, path_mtu: Bits<3>, transfer: Transfer) -> Lengths {
-    let pmtu = bits::<14>(PMTU_BASE_BYTES) << path_mtu;
+    let pmtu = bit_cast::<14, 13>(pmtu_bytes(path_mtu));
     let payload = bit_cast::<14, 13>(payload_bytes);
     Lengths {
         is_empty: !payload_bytes.any(),

@@ -2,6 +2,7 @@
 use super::*;
 use crate::messages::WqeTail;
 use rnic_layout::opcode::{Operation, Transport};
+use rnic_layout::state::PathMtu;
 
 fn sge(key: u64, address: u64, length: u64) -> Sge {
     Sge { key: bits(key), address: bits(address), length: bits(length) }
@@ -34,7 +35,8 @@ fn the_next_packet_is_full_or_the_last_and_takes_the_first_sge_before_the_second
     for (code, bytes) in
         [(Bytes256, 256), (Bytes512, 512), (Bytes1024, 1024), (Bytes2048, 2048), (Bytes4096, 4096)]
     {
-        assert_eq!(pmtu(bits(code as u64)), bits(bytes));
+        let found = next_parts(Rest { path_mtu: bits(code as u64), ..rest(1 << 20) });
+        assert_eq!((found.is_last, found.payload), (false, bits(bytes)), "{code:?}");
     }
 }
 

@@ -32,13 +32,17 @@ pub struct ReadRequest {
     pub is_atomic: Bit,
 }
 
-/// Release of the oldest request of a queue pair that is not released: the writes before it are done.
+/// Release of the oldest request of a queue pair that is not released: the writes before it are done. Or the end
+/// of the requests that are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRelease {
     /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
+    /// Nothing is released: the host has refused a write behind the released requests, and NAK 0x63 takes the
+    /// place of their first response that is not made.
+    pub write_failed: Bit,
 }
 
 /// The last response to a READ has been passed to the transmit path; there is no `ready`.

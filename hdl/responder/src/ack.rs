@@ -19,23 +19,25 @@
 //!    newest, but not a NAK that it does not cover; so while packets keep arriving, the older one still leaves.
 //! 2. A reply leaves when `write_count` host writes are done (design decision 11). Counts are kept in 32 bits
 //!    here, so they do not wrap while the transmit path is blocked.
-//! 3. A payload write that the host refused becomes NAK 0x63 for the first PSN that is not yet acknowledged,
-//!    and fails the queue pair at once; no reply leaves after it, and no READ after it is released, whose
-//!    responses would acknowledge the write (protocol 2.5).
+//! 3. A payload write that the host refused fails the queue pair at once, so no later message completes for long,
+//!    and becomes NAK 0x63 for the first PSN that is not yet acknowledged. No reply leaves after that, and no READ
+//!    is released, whose responses would acknowledge the write (protocol 2.5). If READs are open, the READ
+//!    responder is told: the first response that is not made becomes the NAK (protocol 3.7). If all are made, the
+//!    NAK follows them.
 //! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
 //! 5. A READ or an atomic is released when the writes before it are done, and is open until its last response
 //!    is on its way to the wire. Replies of a queue pair wait while one is open, so none overtakes a response
 //!    (protocol 3.5, 3.8). One that became a NAK, or that ERR leaves unanswered, stays open, so nothing follows
-//!    that NAK; only the NAK of a failed write leaves in ERR all the same.
+//!    that NAK, and nothing passes that READ.
 //! 6. An atomic that was admitted is released whatever becomes of its queue pair.
 //! 7. A NAK that fails the queue pair does so when it leaves (protocol 3.6), so earlier replies have left.
 //!
 //! Reset sweeps all records in 1,024 cycles. Protocol 1.6, 3.8; design decisions 4 and 11.
 use crate::messages::{AckCounts, AtomicRelease};
 use record::{
-    COUNT_BITS, Change, ReplyRecord, counts_of, empty_record, enters_queue, extended_count, has_notice,
-    is_current, is_hit, is_reached, may_leave, next_write_count, notice_of, packet_of, pending_of,
-    record_after, record_after_setup, resumes, stays_queued,
+    COUNT_BITS, Change, ReplyRecord, counts_of, empty_record, ends_reads, enters_queue, extended_count,
+    has_notice, is_current, is_hit, is_reached, may_leave, next_write_count, notice_of, packet_of,
+    pending_of, record_after, record_after_setup, stays_queued,
 };
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
@@ -93,7 +95,8 @@ pub struct Ack {
     pub write_failure: StreamRx<WriteFailure>,
     /// Free-running count of host writes that are done.
     pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// To the READ responder: READs and atomics whose earlier writes are done; registered.
+    /// To the READ responder: READs and atomics whose earlier writes are done, and the end of those if a later
+    /// write has failed; registered.
     pub release: StreamTx<ReadRelease>,
     /// To atomics: the atomics among them; registered.
     pub atomic_release: StreamTx<AtomicRelease>,
@@ -160,12 +163,13 @@ impl Logic for Ack {
         let may_owe = self.place_reply.valid.val() && may_release;
         let sets = is_idle && self.setup.valid.val();
         let closes = is_idle && !sets && self.closings.tx.valid.val();
-        let may_fail = is_idle && !sets && !closes;
-        let fails = may_fail && self.write_failure.valid.val() && self.failures.rx.ready.val();
-        let is_free = may_fail && !fails;
+        let is_unset = is_idle && !sets && !closes;
+        let may_fail = is_unset && self.failures.rx.ready.val() && self.releases.rx.ready.val();
+        let fails = may_fail && self.write_failure.valid.val();
+        let is_free = is_unset && !fails;
         let owes = is_free && may_owe && !(may_send && self.ready_is_next.q.val());
         let sends = is_free && may_send && !owes;
-        self.write_failure.ready.next = may_fail && self.failures.rx.ready.val();
+        self.write_failure.ready.next = may_fail;
         self.closings.tx.ready.next = closes;
         self.place_reply.ready.next = owes;
         self.ready_queue.tx.ready.next = sends;
@@ -251,16 +255,17 @@ impl Logic for Ack {
         };
 
         // The packet that leaves.
-        self.releases.rx.valid.next = change.releases;
-        self.releases.rx.beat.next = ReadRelease { queue_pair, generation: event.generation };
+        let ends = ends_reads(record, change);
+        self.releases.rx.valid.next = change.releases || ends;
+        self.releases.rx.beat.next =
+            ReadRelease { queue_pair, generation: record.generation, write_failed: ends };
         self.atomic_releases.rx.valid.next = is_owe && event.is_atomic;
         self.atomic_releases.rx.beat.next = AtomicRelease { queue_pair };
         self.packets.rx.valid.next = leaves;
         self.packets.rx.beat.next = packet_of(queue_pair, record);
         self.failures.rx.valid.next = has_notice(record, change);
         self.failures.rx.beat.next = notice_of(queue_pair, record, change.is_hit);
-        self.ready_queue.rx.valid.next =
-            enters_queue(record, change) || change.stays || (is_set && resumes(record, setup));
+        self.ready_queue.rx.valid.next = enters_queue(record, change) || change.stays;
         self.ready_queue.rx.beat.next =
             Ready { queue_pair, write_count: next_write_count(record, change, newer, done) };
         self.counted.d.next = counts_of(leaves, record.first.syndrome, is_owe && !is_own);

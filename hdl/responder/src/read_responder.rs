@@ -34,7 +34,9 @@
 //! 4. An atomic is answered when its result is there, and requests after it are not answered before: so a READ
 //!    returns what an earlier atomic has written. While it waits, its queue pair is not in the ready queue. An
 //!    atomic that the host failed ends in NAK 0x63. The original value stays in the slot of the atomic.
-//! 5. In ERR, INIT and RESET, and after a restart, the requests of the queue pair are dropped with the event.
+//! 5. In ERR, INIT and RESET, and after a restart, the requests of the queue pair are dropped with the event. But
+//!    a host write that failed behind released requests makes NAK 0x63 of the first response that is not made,
+//!    in its order, and ERR, which that failure brings, does not drop it. If all are made, there is no NAK here.
 //! 6. Setup events, requests, releases and results are taken within 4 cycles, whatever the outputs do.
 //! 7. `served` counts READs and atomics that were answered or dropped, for admission, which counts those in
 //!    flight.
@@ -42,7 +44,7 @@
 //!
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
-use record::{Progress, Released, Response, TURN_LOG2};
+use record::{Life, Progress, Released, Response, TURN_LOG2, life_after};
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -182,10 +184,13 @@ impl Logic for ReadResponder {
         // Events. What a turn holds of the queue pair is dropped with its requests.
         let sets = step == Step::Setup;
         let restarts = event.kind == SetupKind::Restart;
-        let drops = sets && (!receives(event.state) || restarts);
+        let life_set = life_after(life, event);
+        let drops = sets && (!life_set.serves || restarts);
         let is_turns = has_turn && queue_pair == turn_pair;
-        let may_release = life.serves && life.generation == self.release.beat.val().generation;
-        let releases = step == Step::Release && may_release && released.count != self.table.stored.val();
+        let release = self.release.beat.val();
+        let may_release = step == Step::Release && life.serves && life.generation == release.generation;
+        let fails = may_release && release.write_failed;
+        let releases = may_release && !release.write_failed && released.count != self.table.stored.val();
         let is_waiting = progress.served != released.count;
         // The queue pair may have waited for the result.
         let returns = self.table.keeps_value.val() && !released.is_queued && is_waiting;
@@ -198,9 +203,9 @@ impl Logic for ReadResponder {
         self.table.queue_pair.next = queue_pair;
         self.table.clears.next = clears;
         self.table.sweep.next = sweep;
-        self.table.sets.next = sets;
+        self.table.sets.next = sets || fails;
         self.table.drops.next = drops;
-        self.table.setup.next = event;
+        self.table.next_life.next = select(sets, life_set, Life { write_failed: true, ..life });
         self.table.stores.next = step == Step::Store;
         self.table.request.next = self.request.beat.val();
         self.table.results.next = step == Step::Result;

@@ -360,6 +360,67 @@ fn window_unwritable_before_a_read(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
+/// What the peer sees of a READ, and of a WRITE behind it whose payload cannot be written; the counters tell that one NAK left.
+fn unwritable_behind_a_read(rig: &mut Rig, bytes: usize) -> Result<Vec<CompletionStatus>> {
+    let victim = victim(rig)?;
+    let source = rig.domain.share(bytes, RemoteRights::ALL)?;
+    let window = rig.domain.share(BYTES, RemoteRights::WRITE)?;
+    let mapping = newest(rig);
+    let (readable, RemoteMemory { address, key, .. }) = (source.remote(), window.remote());
+    let seen = meet(rig, victim.queue_pair.number(), mapping, |rig| {
+        rig.endpoint(|endpoint| {
+            // Behind the memory of the bystander's messages.
+            let sge = Sge { address: PEER_FIRST + 0x1000, key: PEER_KEY, length: bytes as u32 };
+            let read = Operation::Read { address: readable.address, key: readable.key };
+            endpoint.post_send(VICTIM, SendWqe::new(1, read, Data::Sges(vec![sge])));
+            let data = Data::Inline(vec![4; BYTES]);
+            endpoint.post_send(VICTIM, SendWqe::new(2, Operation::Write { address, key }, data));
+        });
+        Ok(())
+    })?;
+    ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
+    let errors = seen.faults as u64;
+    let expected = counters([("host_write_errors", errors), ("nak_operational_sent", 1)]);
+    ensure!(errors == 1 && seen.counters == expected, "{seen:?}");
+    Ok(seen.peer)
+}
+
+/// The payload of a WRITE cannot be written while the READ before it is answered. The NAK is the last answer: it follows the
+/// last response, or takes the place of the first one that was not made.
+fn window_unwritable_behind_a_read(rig: &mut Rig) -> Result<()> {
+    use CompletionStatus::{Flushed, RemoteOperation, Success};
+    let peer = unwritable_behind_a_read(rig, 60_000)?;
+    ensure!(peer == [Success, RemoteOperation] || peer == [RemoteOperation, Flushed], "{peer:?}");
+    let peer = unwritable_behind_a_read(rig, 240_000)?;
+    ensure!(peer == [RemoteOperation, Flushed], "{peer:?}");
+    Ok(())
+}
+
+/// The payload of a WRITE cannot be written, and the READ before it is refused: NAK 0x62 is the last answer.
+fn window_unwritable_behind_a_refused_read(rig: &mut Rig) -> Result<()> {
+    let victim = victim(rig)?;
+    let window = rig.domain.share(BYTES, RemoteRights::WRITE)?;
+    let mapping = newest(rig);
+    let RemoteMemory { address, key, .. } = window.remote();
+    let seen = meet(rig, victim.queue_pair.number(), mapping, |rig| {
+        rig.endpoint(|endpoint| {
+            let sge = Sge { address: PEER_FIRST + 0x1000, key: PEER_KEY, length: 8 };
+            let read = Operation::Read { address, key };
+            endpoint.post_send(VICTIM, SendWqe::new(1, read, Data::Sges(vec![sge])));
+            let data = Data::Inline(vec![4; BYTES]);
+            endpoint.post_send(VICTIM, SendWqe::new(2, Operation::Write { address, key }, data));
+        });
+        Ok(())
+    })?;
+    ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairAccessError], "{seen:?}");
+    ensure!(seen.peer == [CompletionStatus::RemoteAccess, CompletionStatus::Flushed], "{seen:?}");
+    let errors = seen.faults as u64;
+    let expected =
+        counters([("host_write_errors", errors), ("nak_access_sent", 1), ("remote_protection", 1)]);
+    ensure!(errors == 1 && seen.counters == expected, "{seen:?}");
+    Ok(())
+}
+
 /// The word of an atomic cannot be read: NAK 0x63, and an event. The next atomic is not answered.
 fn word_unreadable(rig: &mut Rig) -> Result<()> {
     let victim = victim(rig)?;
@@ -388,13 +449,15 @@ fn word_unreadable(rig: &mut Rig) -> Result<()> {
 /// Faults that end one queue pair.
 pub(crate) fn of_one_queue_pair(rig: &mut Rig) -> Result<()> {
     type Fault = fn(&mut Rig) -> Result<()>;
-    let faults: [(&str, Fault); 7] = [
+    let faults: [(&str, Fault); 9] = [
         ("payload unreadable", payload_unreadable),
         ("work unreadable", work_unreadable),
         ("receive unreadable", receive_unreadable),
         ("receive unwritable", receive_unwritable),
         ("window unwritable", window_unwritable),
         ("window unwritable before a read", window_unwritable_before_a_read),
+        ("window unwritable behind a read", window_unwritable_behind_a_read),
+        ("window unwritable behind a refused read", window_unwritable_behind_a_refused_read),
         ("word unreadable", word_unreadable),
     ];
     let mut failures = Vec::new();

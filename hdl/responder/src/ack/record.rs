@@ -49,7 +49,7 @@ pub(super) struct ReplyRecord {
     pub generation: Bits<GENERATION_BITS>,
     /// It is in the ready queue.
     pub is_queued: Bit,
-    /// A host write has failed; no reply after its NAK leaves.
+    /// A host write has failed; the only reply that may still leave is its NAK.
     pub failed: Bit,
     /// READs and atomics that are released, and whose last response is not on its way.
     pub reads_open: Bits<READ_COUNT_BITS>,
@@ -128,32 +128,17 @@ fn drops_replies(event: SetupEvent) -> Bit {
     event.kind == SetupKind::Restart || event.state == QpState::Reset as u64
 }
 
-/// Says whether a setup event takes the READs for answered that are open: in ERR the NAK of a failed write waits
-/// for no response. An acknowledgement would pass a READ whose responses do not come, or are still on their way.
-#[kernel]
-fn closes_reads(record: ReplyRecord, event: SetupEvent) -> Bit {
-    event.state == QpState::Error as u64 && record.failed
-}
-
-/// Says whether a setup event puts a queue pair into the ready queue: its reply waited for responses, and need
-/// not any more.
-#[kernel]
-pub(super) fn resumes(record: ReplyRecord, event: SetupEvent) -> Bit {
-    closes_reads(record, event) && record.reads_open.any() && record.first.is_owed && !record.is_queued
-}
-
 /// Gives the record after a setup event.
 #[kernel]
 pub(super) fn record_after_setup(record: ReplyRecord, event: SetupEvent) -> ReplyRecord {
     let restarts = event.kind == SetupKind::Restart;
     let drops = drops_replies(event);
-    let closes_all = drops || closes_reads(record, event);
     ReplyRecord {
         is_alive: event.state != QpState::Reset as u64,
         generation: event.generation,
-        is_queued: record.is_queued || resumes(record, event),
+        is_queued: record.is_queued,
         failed: record.failed && !restarts,
-        reads_open: select(closes_all, bits::<READ_COUNT_BITS>(0), record.reads_open),
+        reads_open: select(drops, bits::<READ_COUNT_BITS>(0), record.reads_open),
         open_psn: select(event.kind == SetupKind::ReceivePsn, event.psn, record.open_psn),
         last_msn: select(restarts, bits::<24>(0), record.last_msn),
         first: select(drops, nothing(), record.first),
@@ -168,6 +153,13 @@ pub(super) fn is_hit(record: ReplyRecord, write: WriteFailure) -> Bit {
         && write.generation == record.generation
         && record.is_alive
         && !record.failed
+}
+
+/// Says whether the READ responder is told of a failed host write: there are READs whose answers may not have
+/// left, and the first that is not made becomes the NAK. If all are made, the NAK of the record follows them.
+#[kernel]
+pub(super) fn ends_reads(record: ReplyRecord, change: Change) -> Bit {
+    change.is_hit && record.reads_open.any()
 }
 
 /// Says whether the record is of this generation of its queue pair.
@@ -243,7 +235,7 @@ pub(super) fn pending_of(event: AckNotice, write_count: Bits<COUNT_BITS>) -> Pen
     }
 }
 
-/// Gives the NAK after a failed host write: for the first PSN that is not covered, at once.
+/// Gives the NAK after a failed host write: for the first PSN that is not covered.
 #[kernel]
 fn last_reply(record: ReplyRecord, done: Bits<COUNT_BITS>) -> Pending {
     Pending {
@@ -449,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_and_reset_drop_what_is_owed_and_err_closes_reads_for_the_nak_of_a_failed_write() {
+    fn only_a_restart_and_reset_drop_what_is_owed_and_close_reads() {
         let owing = ReplyRecord {
             failed: true,
             reads_open: bits(2),
@@ -472,26 +464,25 @@ mod tests {
             (event(ReceivePsn, QpState::ReadyToSend), ReplyRecord { open_psn: bits(77), ..set }),
             (event(Life, QpState::Reset), ReplyRecord { is_alive: false, ..forgotten }),
             (event(Restart, QpState::Init), ReplyRecord { failed: false, last_msn: bits(0), ..forgotten }),
-            (event(Life, QpState::Error), ReplyRecord { is_queued: true, reads_open: bits(0), ..set }),
+            (event(Life, QpState::Error), set),
         ] {
             assert_eq!(record_after_setup(owing, event), expected, "{event:?}");
         }
-        let error = event(Life, QpState::Error);
-        let waiting = ReplyRecord { failed: false, ..owing };
-        assert_eq!(
-            record_after_setup(waiting, error),
-            ReplyRecord { failed: false, ..set },
-            "READs stay open"
-        );
-        for (record, expected) in [
-            (owing, true),
-            (waiting, false),
-            (ReplyRecord { is_queued: true, ..owing }, false),
-            (ReplyRecord { reads_open: bits(0), ..owing }, false),
-            (ReplyRecord { first: nothing(), ..owing }, false),
+    }
+
+    #[test]
+    fn a_failed_write_ends_the_reads_that_are_open() {
+        let hit = Change { is_hit: true, ..Change::default() };
+        let closes = Change { closes: true, ..Change::default() };
+        for (reads_open, change, expected) in [
+            (0, hit, false),
+            (1, hit, true),
+            (16, hit, true),
+            (1, closes, false),
+            (1, Change::default(), false),
         ] {
-            assert_eq!(resumes(record, error), expected);
-            assert!(!resumes(record, event(Life, QpState::ReadyToSend)));
+            let record = ReplyRecord { reads_open: bits(reads_open), ..record() };
+            assert_eq!(ends_reads(record, change), expected, "{reads_open} {change:?}");
         }
     }
 

@@ -95,6 +95,12 @@ impl World {
         });
         self.run(30);
         assert_eq!(self.released.received.len(), before + 1);
+        assert!(!self.released.received[before].write_failed);
+    }
+
+    /// Times that the READ responder was told that READs end with the NAK of a failed write.
+    fn ends(&self) -> usize {
+        self.released.received.iter().filter(|release| release.write_failed).count()
     }
 
     /// The last response of a READ is on its way.
@@ -189,21 +195,54 @@ fn no_acknowledgement_passes_a_read_that_err_leaves_open() {
     }
 }
 
-/// The host refuses a write while a READ is open that is not answered any more.
+/// The host refuses a write while READs are open whose responses are under way: ERR comes at once, but the NAK follows the
+/// last response.
 #[test]
-fn the_nak_of_a_failed_write_leaves_in_err() {
+fn the_nak_of_a_failed_write_passes_no_response() {
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
         world.read(104);
-        world.reply(ACK, 105, 0);
-        world.refuse_write();
+        world.read(105);
+        world.reply(ACK, 106, 0);
+        for _ in 0..2 {
+            world.refuse_write();
+        }
         world.run(60);
         assert_eq!(world.sent(), []);
-        assert_eq!(world.notices.received.len(), 1);
+        assert_eq!((world.notices.received.len(), world.ends()), (1, 1));
         world.end();
-        assert_eq!(world.sent(), [(NAK_OPERATIONAL, 105)]);
-        world.reply(ACK, 106, 0);
         assert_eq!(world.sent(), []);
+        world.close();
+        world.end();
+        assert_eq!(world.sent(), [], "one READ is open");
+        world.close();
+        assert_eq!(world.sent(), [(NAK_OPERATIONAL, 106)]);
+        world.reply(ACK, 107, 0);
+        assert_eq!(world.sent(), []);
+        assert_eq!((world.notices.received.len(), world.ends()), (1, 1));
+    }
+}
+
+/// A READ that the READ responder has refused, or ended because of the write, stays open: its NAK was the last answer.
+#[test]
+fn a_read_that_became_a_nak_is_followed_by_no_nak_of_a_failed_write() {
+    for stalls in Stalls::ALL {
+        for is_in_err in [false, true] {
+            let mut world = World::new(stalls);
+            world.read(104);
+            world.read(105);
+            world.close();
+            if is_in_err {
+                world.end();
+            }
+            world.refuse_write();
+            world.run(60);
+            world.end();
+            world.reply(ACK, 106, 0);
+            world.done(1);
+            assert_eq!(world.sent(), []);
+            assert_eq!(world.notices.received.len(), 1, "control is told in any case");
+        }
     }
 }
 
@@ -225,7 +264,7 @@ fn a_read_behind_a_failed_write_is_not_released() {
         });
         world.run(60);
         assert_eq!(world.sent(), [(NAK_OPERATIONAL, 100)]);
-        assert_eq!(world.released.received.len(), 0);
+        assert_eq!(world.released.received.len(), 0, "no READ is released, and none ends");
     }
 }
 

@@ -2,9 +2,10 @@
 //! responses that are made of them (protocol 2.2, 3.6).
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode::{Operation, Transport};
+use rnic_layout::state::QpState;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::read::{READ_COUNT_BITS, ReadRequest};
-use rnic_messages::setup::{SetupEvent, receives};
+use rnic_messages::setup::{SetupEvent, SetupKind, receives};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 
 /// BTH opcode of an acknowledge packet.
@@ -29,8 +30,10 @@ pub(super) const TURN_LOG2: usize = TURN_BYTES_LOG2 - 8;
 /// Attributes of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Life {
-    /// READs and atomics are answered in this state.
+    /// READs and atomics are answered, or the NAK of a failed host write is.
     pub serves: Bit,
+    /// The host has refused a write behind the released requests: the next response is NAK 0x63.
+    pub write_failed: Bit,
     /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
     /// A `rnic_layout::state::PathMtu`.
@@ -110,15 +113,19 @@ pub(super) struct Response {
     pub ends: Bit,
     /// Original value of an atomic, else zero.
     pub original: Bits<64>,
-    /// The host failed the atomic.
+    /// The host failed the atomic, or a write behind the request.
     pub has_failed: Bit,
 }
 
-/// Gives the attributes of a queue pair after a setup event.
+/// Gives the attributes of a queue pair after a setup event. ERR, which follows the failed write, leaves the NAK.
 #[kernel]
-pub(super) fn life_of(event: SetupEvent) -> Life {
+pub(super) fn life_after(life: Life, event: SetupEvent) -> Life {
+    let goes_on = life.serves && life.generation == event.generation && event.kind != SetupKind::Restart;
+    let serves = receives(event.state);
+    let write_failed = life.write_failed && goes_on && (serves || event.state == QpState::Error as u64);
     Life {
-        serves: receives(event.state),
+        serves: serves || write_failed,
+        write_failed,
         generation: event.generation,
         path_mtu: event.path.path_mtu,
         domain: event.path.domain,
@@ -189,7 +196,7 @@ pub(super) fn response_of(
         payload_bytes,
         ends: is_last,
         original: value.original,
-        has_failed: value.has_failed,
+        has_failed: value.has_failed || life.write_failed,
     }
 }
 
@@ -228,7 +235,6 @@ pub(super) fn progress_after_turn(progress: Progress, is_atomic: Bit, is_last: B
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rnic_layout::state::QpState;
 
     #[test]
     fn requests_are_answered_from_rtr_to_sqe() {
@@ -242,7 +248,50 @@ mod tests {
             (QpState::Error, false),
         ] {
             let event = SetupEvent { state: bits(state as u64), ..SetupEvent::default() };
-            assert_eq!(life_of(event).serves, expected, "{state:?}");
+            assert_eq!(life_after(Life::default(), event).serves, expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn err_drops_requests_unless_a_write_has_failed_behind_them() {
+        use QpState::{Error, Init, ReadyToSend, Reset, SendQueueDrain};
+        use SetupKind::{Life as Changes, Restart};
+        let serves = Life { serves: true, generation: bits(3), ..Life::default() };
+        let failed = Life { write_failed: true, ..serves };
+        let dead = Life { serves: false, ..failed };
+        for (life, kind, state, generation, expected) in [
+            (serves, Changes, ReadyToSend, 3, (true, false)),
+            (serves, Changes, Error, 3, (false, false)),
+            (failed, Changes, SendQueueDrain, 3, (true, true)),
+            (failed, Changes, Error, 3, (true, true)),
+            (failed, Changes, Error, 4, (false, false)),
+            (failed, Changes, Reset, 3, (false, false)),
+            (failed, Changes, Init, 3, (false, false)),
+            (failed, Restart, Error, 3, (false, false)),
+            (failed, Restart, ReadyToSend, 4, (true, false)),
+            (dead, Changes, Error, 3, (false, false)),
+            (dead, Changes, ReadyToSend, 3, (true, false)),
+        ] {
+            let event = SetupEvent {
+                kind,
+                state: bits(state as u64),
+                generation: bits(generation),
+                ..SetupEvent::default()
+            };
+            let after = life_after(life, event);
+            assert_eq!((after.serves, after.write_failed), expected, "{life:?} {kind:?} {state:?}");
+            assert_eq!(after.generation, bits(generation));
+        }
+    }
+
+    #[test]
+    fn a_response_after_a_failed_write_has_failed() {
+        for (write_failed, atomic_failed) in [(false, false), (false, true), (true, false), (true, true)] {
+            let life = Life { write_failed, ..Life::default() };
+            let value = Value { has_failed: atomic_failed, ..Value::default() };
+            let response =
+                response_of(bits(5), life, Progress::default(), Slot::default(), value, bits(0), true);
+            assert_eq!(response.has_failed, write_failed || atomic_failed);
         }
     }
 

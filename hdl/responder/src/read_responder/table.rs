@@ -2,19 +2,18 @@
 //!
 //! ```text
 //!  read ──────> life, stored, arrived ──> one cycle later
-//!  setup, request, result ──> their records and slots
+//!  next_life, request, result ──> their records and slots
 //!  fetch ─────> slot, value ──> one cycle later
 //! ```
 //!
 //! 1. `read` is followed by at most one of `sets`, `stores` and `results`, which belongs to the queue pair that
 //!    was read.
 //! 2. Requests and results of another generation, or of a queue pair in a state without responses, are dropped.
-use super::record::{Life, Slot, Value, life_of, slot_of};
+use super::record::{Life, Slot, Value, slot_of};
 use crate::messages::AtomicResult;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest};
-use rnic_messages::setup::SetupEvent;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// Bits of the number of a slot.
@@ -37,12 +36,12 @@ pub(super) struct RequestTable {
     pub clears: Signal<In, Bit>,
     /// Queue pair whose records are cleared.
     pub sweep: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// `setup` is applied.
+    /// `next_life` is stored.
     pub sets: Signal<In, Bit>,
     /// Its requests are dropped.
     pub drops: Signal<In, Bit>,
-    /// Setup event.
-    pub setup: Signal<In, SetupEvent>,
+    /// Attributes of the queue pair from now on.
+    pub next_life: Signal<In, Life>,
     /// `request` is stored, if it is of this generation.
     pub stores: Signal<In, Bit>,
     /// A READ or an atomic.
@@ -99,7 +98,7 @@ impl Logic for RequestTable {
         let arrived = self.arrived_counts.read_data.val();
         let stores = self.stores.val() && life.serves && life.generation == request.generation;
         let keeps_value = self.results.val() && life.serves && life.generation == result.generation;
-        let next = life_of(self.setup.val());
+        let next = self.next_life.val();
         self.lives.write_enable.next = clears || self.sets.val();
         self.lives.write_address.next = swept;
         self.lives.write_data.next = Life { serves: next.serves && !clears, ..next };

@@ -10,6 +10,7 @@
 //! and `makes` is high for one cycle, in this order; the last two repeat for each response.
 //!
 //! 1. All outputs are functions of registers.
+//! 2. After a failed write, the only response of a turn has no payload, and ends its request.
 use super::record::{
     Life, Progress, Response, Slot, Value, access_request_of, progress_after_turn, response_of, turn_packets,
     value_of,
@@ -98,8 +99,9 @@ impl Logic for Turn {
         if self.plans.val() {
             let packet_bytes = pmtu_bytes(life.path_mtu);
             let fits = bytes_left <= bit_cast::<32, 13>(packet_bytes);
-            self.is_last_held.d.next = fits;
-            self.payload_bytes.d.next = select(fits, bytes_left.get_bits::<13>(0), packet_bytes);
+            let due = select(fits, bytes_left.get_bits::<13>(0), packet_bytes);
+            self.is_last_held.d.next = fits || life.write_failed;
+            self.payload_bytes.d.next = select(life.write_failed, bits::<13>(0), due);
         }
         if self.makes.val() {
             self.progress_held.d.next.bytes = current.bytes + bit_cast::<32, 13>(payload_bytes);

@@ -65,6 +65,8 @@ struct Life {
     answers: VecDeque<AccessAnswer>,
     /// PSNs of packets whose payload the host failed to return.
     lost: Vec<u32>,
+    /// The host has refused a write behind the released requests.
+    write_failed: bool,
     has_failed: bool,
     told_failures: Vec<u64>,
     sent: usize,
@@ -95,6 +97,8 @@ struct World {
     naks: [u64; 2],
     /// Atomics.
     answered: usize,
+    /// NAKs of failed writes.
+    ended: usize,
 }
 
 impl World {
@@ -121,6 +125,7 @@ impl World {
             loses: 0.0,
             naks: [0; 2],
             answered: 0,
+            ended: 0,
         };
         QUEUE_PAIRS.iter().for_each(|&number| world.restart(number));
         (0..1200).for_each(|_| world.step());
@@ -165,7 +170,11 @@ impl World {
     fn may_store(&mut self, number: u16) -> bool {
         let is_set = self.setup.is_done();
         let life = self.life(number);
-        is_set && life.state != Some(QpState::Error) && !life.has_failed && life.stored - life.served < SLOTS
+        is_set
+            && life.state != Some(QpState::Error)
+            && !life.has_failed
+            && !life.write_failed
+            && life.stored - life.served < SLOTS
     }
 
     /// An atomic; its result is chosen here.
@@ -240,19 +249,36 @@ impl World {
         let generation = self.generations[&number];
         let are_stored = self.jobs.is_done();
         let life = self.life(number);
-        if are_stored && let Some(packets) = life.waiting.pop_front() {
+        if are_stored
+            && !life.write_failed
+            && let Some(packets) = life.waiting.pop_front()
+        {
             life.released += 1;
             life.released_owed += packets.len();
             let atomic = packets[0].atomic;
             life.owed.extend(packets);
-            self.releases
-                .push(ReadRelease { queue_pair: bits(number.into()), generation: bits(generation.into()) });
+            self.releases.push(ReadRelease {
+                queue_pair: bits(number.into()),
+                generation: bits(generation.into()),
+                write_failed: false,
+            });
             if let Some(atomic) = atomic {
                 // Results arrive in order, and only after their release.
                 let due = self.cycle + 20 + self.random.random_range(0..150);
                 self.results_due.push_back((due, (number, generation, atomic)));
             }
         }
+    }
+
+    /// The host refuses a write behind the released requests. Ack says so once.
+    fn fail_write(&mut self, number: u16) {
+        let generation = self.generations[&number];
+        self.life(number).write_failed = true;
+        self.releases.push(ReadRelease {
+            queue_pair: bits(number.into()),
+            generation: bits(generation.into()),
+            write_failed: true,
+        });
     }
 
     fn step(&mut self) {
@@ -366,6 +392,16 @@ impl World {
             life.has_failed = true;
             return;
         }
+        let is_end = headers.opcode == Operation::Acknowledge as u64 && syndrome == NAK_OPERATIONAL;
+        if is_end && life.write_failed && life.asked.is_empty() {
+            let owed = life.owed.front().expect("a response is not made");
+            assert!(psn == owed.psn && msn == owed.msn, "the NAK takes the place of the next response");
+            assert!(!headers.ends_response && command.span_count == 0 && headers.payload_bytes == 0);
+            self.ended += 1;
+            life.owed.clear();
+            life.has_failed = true;
+            return;
+        }
         let owed = match life.asked.pop_front() {
             Some(owed) => owed,
             None => life.owed.pop_front().expect("nothing is sent that is not owed"),
@@ -432,7 +468,8 @@ impl World {
     /// Everything that was released and not dropped has been sent.
     fn is_at_rest(&self) -> bool {
         let is_served = |life: &Life| {
-            let lives = life.state != Some(QpState::Error) && !life.has_failed;
+            // ERR keeps the NAK of a failed write.
+            let lives = (life.state != Some(QpState::Error) || life.write_failed) && !life.has_failed;
             !lives || (life.owed.is_empty() && life.asked.is_empty())
         };
         let mut current =
@@ -477,7 +514,7 @@ impl World {
 
 #[test]
 fn every_read_is_answered_once_and_in_order() {
-    let (mut naks, mut sent, mut answered) = ([0; 2], 0, 0);
+    let (mut naks, mut sent, mut answered, mut ended) = ([0; 2], 0, 0, 0);
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
         for round in 0..3 {
@@ -487,11 +524,20 @@ fn every_read_is_answered_once_and_in_order() {
                 let number = QUEUE_PAIRS[world.random.random_range(0..QUEUE_PAIRS.len())];
                 let is_failed = world.life(number).state == Some(QpState::Error);
                 if world.random.random_bool(changes) || (is_failed && world.random.random_bool(0.02)) {
-                    if world.random.random_bool(0.3) && !is_failed {
+                    let is_known = !world.life(number).write_failed || world.releases.is_done();
+                    if world.random.random_bool(0.3) && !is_failed && is_known {
                         world.event(SetupKind::Life, number, QpState::Error);
                     } else {
                         world.restart(number);
                     }
+                }
+                let life = world.life(number);
+                let lives = life.state != Some(QpState::Error);
+                let (write_failed, has_open) = (life.write_failed, !life.owed.is_empty());
+                if lives && write_failed && world.releases.is_done() && world.random.random_bool(0.05) {
+                    world.event(SetupKind::Life, number, QpState::Error);
+                } else if lives && !write_failed && has_open && world.random.random_bool(5.0 * changes) {
+                    world.fail_write(number);
                 }
                 if world.random.random_bool(0.05) && world.may_store(number) {
                     let pmtu = 128 << world.life(number).path_mtu;
@@ -517,9 +563,71 @@ fn every_read_is_answered_once_and_in_order() {
         naks = [naks[0] + world.naks[0], naks[1] + world.naks[1]];
         sent += world.gather.received.len();
         answered += world.answered;
+        ended += world.ended;
     }
-    println!("{sent} packets, {answered} of atomics, {naks:?} NAKs");
+    println!("{sent} packets, {answered} of atomics, {naks:?} NAKs, {ended} of failed writes");
     assert!(sent > 2_000 && answered > 300 && naks.iter().all(|&count| count > 3), "{sent}, {naks:?}");
+    assert!(ended > 0, "no write failed");
+}
+
+/// A write fails behind two READs of which one is answered: responses that are made leave, and the NAK takes the place of the
+/// next one. ERR comes at once, and neither loses the NAK nor lets anything follow it.
+#[test]
+fn a_failed_write_ends_a_read_with_a_nak_in_place_of_its_next_response() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        let number = QUEUE_PAIRS[1];
+        for length in [10, 800_000] {
+            world.store(number, length);
+        }
+        while !world.jobs.is_done() {
+            world.step();
+        }
+        let first_psn = world.life(number).waiting[0][0].psn;
+        world.release(number);
+        world.release(number);
+        while world.gather.received.len() < 5 {
+            world.step();
+        }
+        world.fail_write(number);
+        while !world.releases.is_done() {
+            world.step();
+        }
+        world.event(SetupKind::Life, number, QpState::Error);
+        world.comes_to_rest();
+        assert_eq!(world.ended, 1);
+        let sent = world.gather.received.iter().map(|command| command.headers);
+        let psns: Vec<_> = sent.clone().map(|headers| headers.psn.to_u64() as u32).collect();
+        let expected: Vec<_> = (0..psns.len() as u32).map(|index| (first_psn + index) & 0xff_ffff).collect();
+        assert_eq!(psns, expected, "each response leaves once, and the NAK is next");
+        let naks = sent.map(|headers| headers.opcode == Operation::Acknowledge as u64);
+        assert!(naks.enumerate().all(|(at, is_nak)| is_nak == (at + 1 == psns.len())), "the NAK is the last");
+    }
+}
+
+/// All responses are made when the write fails: they leave, and the NAK is another's.
+#[test]
+fn a_failed_write_behind_made_responses_changes_none() {
+    let mut world = World::new(Stalls::None);
+    let number = QUEUE_PAIRS[1];
+    world.store(number, 10);
+    (0..40).for_each(|_| world.step());
+    world.release(number);
+    (0..60).for_each(|_| world.step());
+    world.fail_write(number);
+    (0..20).for_each(|_| world.step());
+    world.event(SetupKind::Life, number, QpState::Error);
+    (0..200).for_each(|_| world.step());
+    assert_eq!((world.gather.received.len(), world.ended), (1, 0));
+    assert!(world.gather.received[0].headers.ends_response);
+    // ERR keeps nothing for the next life.
+    world.restart(number);
+    (0..20).for_each(|_| world.step());
+    world.store(number, 3_000);
+    (0..40).for_each(|_| world.step());
+    world.release(number);
+    world.comes_to_rest();
+    assert_eq!(world.ended, 0);
 }
 
 /// A long READ does not delay a short one of another queue pair.

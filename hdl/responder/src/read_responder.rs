@@ -50,7 +50,7 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRelease, ReadRequest, ReadsServed};
-use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SetupKind, receives};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use sender::ResponseSender;

@@ -338,3 +338,21 @@ fn public_items_are_documented_by_a_sentence() {
     assert!(files > 200, "only {files} files were looked at");
     assert!(found.is_empty(), "{} public items lack a sentence:\n{}", found.len(), found.join("\n"));
 }
+
+/// Lines of unit tests that may stand in the file of what they test.
+const TEST_LINES_MAX: usize = 300;
+
+/// Number of lines from the unit tests of a file to its end.
+fn lines_of_tests(text: &str) -> usize {
+    text.split_once("\n#[cfg(test)]\nmod tests {\n").map_or(0, |(_, tests)| tests.lines().count())
+}
+
+#[test]
+fn long_unit_tests_have_a_file_of_their_own() {
+    let text = "fn tested() {}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn first() {}\n}\n";
+    assert_eq!([text, "#[cfg(test)]\nmod tests;\n"].map(lines_of_tests), [3, 0]);
+    let sources = tracked().into_iter().filter(|path| path.ends_with(".rs"));
+    let counts = sources.map(|path| (lines_of_tests(&read(&path)), path));
+    let long: Vec<_> = counts.filter(|&(count, _)| count > TEST_LINES_MAX).collect();
+    assert!(long.is_empty(), "more than {TEST_LINES_MAX} lines belong into a file tests.rs: {long:?}");
+}

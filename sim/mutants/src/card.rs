@@ -200,6 +200,13 @@ pub const FAULTS: &[Fault] = &[
         "endpoint",
     ),
     signal(
+        "failed-write-ends-no-read",
+        Kind::Lost,
+        ("ack", "ends", "1'b0"),
+        "the READ responder is not told that a write behind a READ has failed, so it says no NAK in place of its responses",
+        "hosts",
+    ),
+    signal(
         "ack-not-counted",
         Kind::Lost,
         ("ack", "counts_of_acknowledgements_sent", "1'b0"),

@@ -1,4 +1,4 @@
-//! Batches of mutated frames, and the comparison of the card with the reference after each.
+//! Batches of mutated frames, requests and responses to requests of the card, and the comparison of the card with the reference after each.
 //!
 //! For each frame, the reference must do what the table of protocol 8.3 requires of its mutation. After each batch, of card and
 //! reference are the same: all responses, completions and events of each queue pair, all memory, and all counters that say what
@@ -39,6 +39,8 @@ pub(crate) struct Counts {
     executed: u64,
     refused: u64,
     duplicates: u64,
+    /// Responses that the requester has taken.
+    answered: u64,
     dropped: BTreeMap<&'static str, u64>,
     /// Queue pairs that were connected again after a failure.
     again: u64,
@@ -47,11 +49,11 @@ pub(crate) struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { frames, live, executed, refused, duplicates, dropped, again, batches } = self;
+        let Counts { frames, live, executed, refused, duplicates, answered, dropped, again, batches } = self;
         write!(
             f,
             "{frames} frames in {batches} batches, {live} to a working queue pair: {executed} executed, \
-             {refused} refused, {duplicates} duplicates, dropped {dropped:?}; {again} queue pairs connected again"
+             {refused} refused, {duplicates} duplicates, {answered} responses taken, dropped {dropped:?}; {again} queue pairs connected again"
         )
     }
 }
@@ -90,7 +92,7 @@ impl Batch {
         rig: &Rig,
         ground: &mut Ground,
         counts: &mut Counts,
-        (side, mutant, is_valid): (usize, Mutant, bool),
+        (side, mutant, meant): (usize, Mutant, Option<Outcome>),
     ) -> Result<()> {
         counts.live += u64::from(ground.is_live(side));
         let outcome = if mutant.is_damaged {
@@ -101,7 +103,7 @@ impl Batch {
             ground.tell(&mutant.bytes)?
         };
         let is_right = match mutant.required {
-            Required::Ignored => !is_valid || outcome == Outcome::Executed,
+            Required::Ignored => meant.is_none_or(|meant| meant == outcome),
             Required::Dropped(names) => matches!(outcome, Outcome::Dropped(name) if names.contains(&name)),
             Required::Reference => true,
         };
@@ -114,7 +116,7 @@ impl Batch {
             Outcome::Executed => counts.executed += 1,
             Outcome::Refused => counts.refused += 1,
             Outcome::Duplicate => counts.duplicates += 1,
-            Outcome::Answered => {}
+            Outcome::Answered => counts.answered += 1,
             Outcome::Dropped(name) => *counts.dropped.entry(name).or_default() += 1,
         }
         self.sent.push(Sent { number: counts.frames, side, mutant, outcome });
@@ -223,18 +225,20 @@ fn draw(
         }
         let any = random.random_range(0..SIDES);
         let side = if live.contains(&any) { any } else { live[random.random_range(0..live.len())] };
-        let (mutant, is_valid) = if batch.is_burst {
+        let (mutant, meant) = if batch.is_burst {
             let bytes = ground.idle_frame(random, side);
             let required = Required::Reference;
-            (Mutant { bytes, is_damaged: false, name: "minimum".into(), required }, false)
+            (Mutant { bytes, is_damaged: false, name: "minimum".into(), required }, None)
+        } else if let Some(frame) = ground.response(random, side) {
+            (mutate(random, &frame, &kept), Some(Outcome::Answered))
         } else {
             let (frame, is_valid) = ground.request(random, side);
-            (mutate(random, &frame, &kept), is_valid)
+            (mutate(random, &frame, &kept), is_valid.then_some(Outcome::Executed))
         };
         if ground.is_left_out(&mutant.bytes) {
             continue;
         }
-        batch.send(rig, ground, counts, (side, mutant, is_valid))?;
+        batch.send(rig, ground, counts, (side, mutant, meant))?;
         // What failed in an earlier batch is asked again. What has failed in this one is not: until its NAK has left, a queue pair
         // still counts gaps, answers duplicates and takes responses.
         let late = failed.iter().choose(random).copied();
@@ -245,7 +249,7 @@ fn draw(
                 rig,
                 ground,
                 counts,
-                (side, Mutant { bytes, is_damaged: false, name, required }, false),
+                (side, Mutant { bytes, is_damaged: false, name, required }, None),
             )?;
         }
     }
@@ -261,6 +265,10 @@ fn round(
     counts: &mut Counts,
 ) -> Result<()> {
     counts.again += ground.prepare(rig, random)?;
+    rig.wait("the requests of the card", |rig| {
+        ground.take(rig)?;
+        Ok(ground.is_done().then_some(()))
+    })?;
     rig.moved()?;
     counts.batches += 1;
     let mut batch = Batch::new(ground, counts.batches % BURST_EVERY == 0);

@@ -4,24 +4,26 @@
 //! reset and connected again through the driver.
 use crate::bystander::Bystander;
 use crate::rig::{CARD_MAC, MIN_RNR_TIMER, Rig, UNTOUCHED, Version, ensure_same, path_to_card};
-use crate::traffic::{Begun, RECEIVE_BYTES, State, TARGET_BYTES};
-use anyhow::{Context, Result, ensure};
+use crate::traffic::{Begun, PMTU_BYTES, RECEIVE_BYTES, State, TARGET_BYTES};
+use anyhow::{Context, Result};
 use rand::Rng;
 use rand::seq::IteratorRandom;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::state::ReadyToSend;
-use rnic_driver::{QueuePair, ReceiveRequest, Region, RemoteMemory, RemoteRights, SharedRegion};
+use rnic_driver::{QueuePair, ReceiveRequest, Region, RemoteMemory, RemoteRights, SendRequest, SharedRegion};
 use rnic_endpoint::Endpoint;
 use rnic_endpoint::memory::{Region as PeerRegion, Rights, Sge};
 use rnic_endpoint::packet::Packet;
-use rnic_endpoint::qp::{Completion, Outcome, QueuePairSetup, ReceiveWqe};
+use rnic_endpoint::qp::{
+    Completion, Data, Operation as PeerOperation, Outcome, QueuePairSetup, ReceiveWqe, SendWqe,
+};
 use rnic_layout::opcode::{self, Operation as Op};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::{PSN_COUNT, Psn, PsnCheck};
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::QpState;
-use rnic_layout::wire::extended::AethRepr;
+use rnic_layout::wire::extended::{AethRepr, AtomicAckEthRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, MacAddress, PacketRepr};
 use std::collections::VecDeque;
 use std::fmt;
@@ -35,6 +37,8 @@ const ATTACKER: u32 = 0x151;
 const RECEIVES: usize = 4;
 /// READs and atomics of a queue pair in a batch, so that the oldest is always answered before the card runs out of slots.
 const ASKED_MAX: u32 = 6;
+/// Bytes of the memory that a response of the peer fills.
+const LANDING_BYTES: usize = 700;
 /// Valid requests of a queue pair that may be sent again.
 const KEPT: usize = 8;
 /// Flag of send queues among the reference's completion queues.
@@ -86,6 +90,11 @@ impl Answer {
         }
         let (opcode, psn, payload) = (packet.bth.opcode, packet.bth.psn, packet.payload.to_vec());
         Ok((packet.bth.destination_qp, Answer { opcode, psn, aeth, original, payload }))
+    }
+
+    /// A request of the card as requester.
+    fn is_request(&self) -> bool {
+        opcode::class(self.opcode) == Some(opcode::Class::Request)
     }
 
     /// An ACK without data, an RNR NAK or a NAK of a gap: a newer answer may take its place (protocol 3.8).
@@ -171,6 +180,12 @@ pub(crate) struct Side {
     wr_id: u64,
     begun: Begun,
     asked: u32,
+    /// Requests of the card that wait for their responses, in order. While there are some, the peer sends responses only: a
+    /// failure of the requester may cut off answers of the responder.
+    outstanding: VecDeque<Asked>,
+    /// Memory that the responses of READs and atomics fill, unless the card has it; its key and address.
+    landing: Option<Region>,
+    landing_place: (u32, u64),
     /// Addresses that READs of this batch access, and whether a later WRITE has changed some: a READ is not ordered before it.
     read: Vec<Range<u64>>,
     is_read_raced: bool,
@@ -181,9 +196,63 @@ pub(crate) struct Side {
     found: Seen,
 }
 
+/// A request of the card.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    wr_id: u64,
+    first_psn: Psn,
+    kind: AskedKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AskedKind {
+    Write,
+    Send,
+    /// A READ of this many bytes, and how many responses have come.
+    Read(usize, u32),
+    Atomic,
+}
+
+impl Asked {
+    /// PSNs that it takes.
+    fn psn_count(&self) -> u32 {
+        match self.kind {
+            AskedKind::Read(bytes, _) => bytes.div_ceil(PMTU_BYTES).max(1) as u32,
+            _ => 1,
+        }
+    }
+
+    /// The next response to it.
+    fn response(&self, random: &mut ChaCha8Rng, number: u32) -> Packet {
+        let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 0x1f, msn: Psn::wrapping(random.random()) });
+        let (op, position, headers, bytes) = match self.kind {
+            AskedKind::Write | AskedKind::Send => (Op::Acknowledge, 0, vec![aeth], 0),
+            AskedKind::Atomic => {
+                let original = ExtendedRepr::AtomicAckEth(AtomicAckEthRepr { original: random.random() });
+                (Op::AtomicAcknowledge, 0, vec![aeth, original], 0)
+            }
+            AskedKind::Read(bytes, position) => {
+                let is_last = position + 1 == self.psn_count();
+                let (op, headers) = match (position == 0, is_last) {
+                    (true, true) => (Op::ReadResponseOnly, vec![aeth]),
+                    (true, false) => (Op::ReadResponseFirst, vec![aeth]),
+                    (false, true) => (Op::ReadResponseLast, vec![aeth]),
+                    (false, false) => (Op::ReadResponseMiddle, Vec::new()),
+                };
+                (op, position, headers, (bytes - position as usize * PMTU_BYTES).min(PMTU_BYTES))
+            }
+        };
+        let mut payload = vec![0; bytes];
+        random.fill(payload.as_mut_slice());
+        Packet::new(BthRepr::new(op.code(), number, self.first_psn.add(position)), headers, payload)
+    }
+}
+
 /// What a queue pair does, in order.
 #[derive(Clone, Debug, Default)]
 struct Seen {
+    /// Requests of the card.
+    requests: Vec<Answer>,
     answers: Vec<Answer>,
     done: Vec<Done>,
     events: Vec<AsyncEvent>,
@@ -199,13 +268,19 @@ impl Seen {
                 .filter(|answer| answer.is_data())
                 .for_each(|answer| answer.payload.fill(0));
         }
+        // A READ response of a wrong length ends its READ with either status (protocol 8.3).
+        let wrong = seen.done.iter_mut().filter(|done| !done.is_receive);
+        wrong.filter(|done| done.status == CompletionStatus::LocalLength).for_each(|done| {
+            done.status = CompletionStatus::BadResponse;
+        });
         seen.done.sort_by_key(|done| (done.is_receive, done.wr_id));
         seen
     }
 
     fn is_same(&self, other: &Seen, is_read_raced: bool) -> bool {
         let (one, other) = (self.comparable(is_read_raced), other.comparable(is_read_raced));
-        (one.answers, one.done, one.events) == (other.answers, other.done, other.events)
+        (one.requests, one.answers, one.done, one.events)
+            == (other.requests, other.answers, other.done, other.events)
     }
 }
 
@@ -299,7 +374,7 @@ fn shared(region: &SharedRegion) -> (u32, u64, usize) {
 
 impl Ground {
     pub(crate) fn new(rig: &Rig, random: &mut ChaCha8Rng, width_bits: u32) -> Result<Ground> {
-        let side_bytes = 3 * TARGET_BYTES + RECEIVES * RECEIVE_BYTES;
+        let side_bytes = 3 * TARGET_BYTES + RECEIVES * RECEIVE_BYTES + LANDING_BYTES;
         let mut reference = Endpoint::new(MacAddress(CARD_MAC), SIDES * side_bytes + TARGET_BYTES);
         let foreign = rig.device.create_protection_domain()?.share(TARGET_BYTES, RemoteRights::ALL)?;
         register(
@@ -340,6 +415,11 @@ impl Ground {
                 rest = tail;
             }
             room.push(rest);
+            let landing = rig.domain.allocate(LANDING_BYTES)?;
+            let landing_place = (landing.key(), landing.address());
+            let place = offset + 3 * TARGET_BYTES + RECEIVES * RECEIVE_BYTES;
+            let own = (landing_place.0, landing_place.1, LANDING_BYTES);
+            register(&mut reference, DOMAIN, own, place, RemoteRights::NONE, false);
             sides.push(Side {
                 queue_pair: None,
                 number: 0,
@@ -355,6 +435,9 @@ impl Ground {
                 wr_id: 0,
                 begun: Begun::Nothing,
                 asked: 0,
+                outstanding: VecDeque::new(),
+                landing: Some(landing),
+                landing_place,
                 read: Vec::new(),
                 is_read_raced: false,
                 kept: VecDeque::new(),
@@ -402,6 +485,7 @@ impl Ground {
         side.queue_pair =
             Some(rig.connect(queue_pair, side.peer, side.version, Pmtu::Bytes256, first_psn)?);
         (side.begun, side.posted) = (Begun::Nothing, VecDeque::new());
+        side.outstanding.clear();
         if self.reference.memory().region(side.ended.remote().key).is_none() {
             let ended = rig.domain.share_invalidatable(TARGET_BYTES, RemoteRights::ALL)?;
             ended.write(0, &bytes_of(&side.ended)?)?;
@@ -462,9 +546,68 @@ impl Ground {
                 side.posted.push_back((wr_id, address));
             }
         }
+        for index in 0..SIDES {
+            if self.is_live(index) && self.sides[index].outstanding.is_empty() && random.random_bool(0.3) {
+                self.ask(random, index)?;
+            }
+        }
         // The read returns after the doorbells.
         rig.device.check()?;
         Ok(again)
+    }
+
+    /// The card posts a request to the peer, which does not answer by itself.
+    fn ask(&mut self, random: &mut ChaCha8Rng, index: usize) -> Result<()> {
+        let side = &mut self.sides[index];
+        let first_psn = self.reference.next_psn(side.number);
+        side.wr_id += 1;
+        let wr_id = side.wr_id;
+        let remote = RemoteMemory { address: 0x7000, key: 0x99, bytes: LANDING_BYTES as u64 };
+        let RemoteMemory { address, key, .. } = remote;
+        let data = [7; 20];
+        let landed = |side: &mut Side, bytes: usize| -> Result<(Region, Data)> {
+            let whole = side.landing.take().context("its memory is there")?;
+            let (address, key) = (whole.address(), whole.key());
+            let (piece, rest) = whole.split_at(bytes).expect("it is shorter");
+            side.landing = Some(rest);
+            Ok((piece, Data::Sges(vec![Sge { address, key, length: bytes as u32 }])))
+        };
+        let (kind, request, operation, data) = match random.random_range(0..5) {
+            0 => {
+                let request = SendRequest::write(wr_id, remote).inline(&data);
+                let operation = PeerOperation::Write { address, key };
+                (AskedKind::Write, request, operation, Data::Inline(data.to_vec()))
+            }
+            1 => {
+                let request = SendRequest::send(wr_id).inline(&data);
+                (AskedKind::Send, request, PeerOperation::Send, Data::Inline(data.to_vec()))
+            }
+            2 => {
+                let (piece, data) = landed(side, 8)?;
+                let remote = RemoteMemory { bytes: 8, ..remote };
+                let request = SendRequest::fetch_add(wr_id, remote, 5).sge(piece);
+                (AskedKind::Atomic, request, PeerOperation::FetchAdd { address, key, add: 5 }, data)
+            }
+            _ => {
+                let bytes = random.random_range(1..LANDING_BYTES);
+                let (piece, data) = landed(side, bytes)?;
+                let remote = RemoteMemory { bytes: bytes as u64, ..remote };
+                let request = SendRequest::read(wr_id, remote).sge(piece);
+                (AskedKind::Read(bytes, 0), request, PeerOperation::Read { address, key }, data)
+            }
+        };
+        let queue_pair = side.queue_pair.as_mut().context("it is connected")?;
+        queue_pair.post_send(request.signalled()).map_err(|refused| refused.reason)?;
+        side.outstanding.push_back(Asked { wr_id, first_psn, kind });
+        self.reference.post_send(side.number, SendWqe::new(wr_id, operation, data));
+        self.collect()
+    }
+
+    /// A valid response to the oldest request.
+    pub(crate) fn response(&mut self, random: &mut ChaCha8Rng, index: usize) -> Option<Vec<u8>> {
+        let side = &self.sides[index];
+        let packet = side.outstanding.front()?.response(random, side.number);
+        Some(packet.frame(&path_to_card(side.version), random.random()))
     }
 
     /// A request for a queue pair, and whether it must be executed if nothing is wrong with it.
@@ -515,16 +658,36 @@ impl Ground {
         Packet::new(bth, Vec::new(), Vec::new()).frame(&path_to_card(side.version), 1)
     }
 
-    /// Returns whether a frame repeats a READ or an atomic. The reference answers those that it has kept (protocol 3.4). The card
-    /// keeps none yet and drops them, so they are left out: rules 3.4-read-again and 3.4-atomic-again of the conformance ledger.
+    /// Returns whether a frame is left out:
+    ///
+    /// * one that repeats a READ or an atomic. The reference answers those that it has kept (protocol 3.4). The card keeps none yet
+    ///   and drops them: rules 3.4-read-again and 3.4-atomic-again of the conformance ledger;
+    /// * a request of a peer that owes a response, which it has become by a mutation. If the next response fails the queue pair,
+    ///   whether the request is still answered depends on time;
+    /// * the response to a READ or an atomic whose syndrome is not that of an ACK, or that of an atomic with a payload or a pad.
+    ///   Protocol 2.5 wants a reserved syndrome ignored, and 8.3 does not name the payload. The card takes them for bad responses
+    ///   and fails the queue pair; the reference drops those of an atomic, and takes the data of a READ.
     pub(crate) fn is_left_out(&self, frame: &[u8]) -> bool {
         let Ok(packet) = PacketRepr::parse(frame) else { return false };
-        let operation = opcode::lookup(packet.bth.opcode).map(|row| row.operation);
-        let is_answered = matches!(operation, Some(Op::ReadRequest | Op::CompareSwap | Op::FetchAdd));
         let number = packet.bth.destination_qp;
-        is_answered
-            && self.sides.iter().any(|side| side.number == number)
-            && matches!(packet.bth.psn.check(self.reference.expected_psn(number)), PsnCheck::Duplicate(_))
+        let Some(side) = self.sides.iter().find(|side| side.number == number) else { return false };
+        let is_duplicate =
+            matches!(packet.bth.psn.check(self.reference.expected_psn(number)), PsnCheck::Duplicate(_));
+        match opcode::lookup(packet.bth.opcode).map(|row| row.operation) {
+            Some(Op::ReadRequest | Op::CompareSwap | Op::FetchAdd) if is_duplicate => true,
+            Some(
+                Op::ReadResponseFirst | Op::ReadResponseLast | Op::ReadResponseOnly | Op::AtomicAcknowledge,
+            ) => {
+                let is_bad = |header| matches!(header, ExtendedRepr::Aeth(aeth) if aeth.syndrome >> 5 != 0);
+                let is_atomic = packet.bth.opcode == Op::AtomicAcknowledge.code();
+                let has_more = !packet.payload.is_empty() || packet.bth.pad_count != 0;
+                is_atomic && has_more || packet.extended_headers().any(is_bad)
+            }
+            _ => {
+                let is_request = opcode::class(packet.bth.opcode) == Some(opcode::Class::Request);
+                is_request && !side.outstanding.is_empty()
+            }
+        }
     }
 
     /// Gives a frame to the reference, and keeps what it does.
@@ -536,24 +699,43 @@ impl Ground {
             let side = side.context("only queue pairs under attack execute")?;
             side.follow(&packet, outcome == Outcome::Executed);
         }
+        if let (Outcome::Answered, Ok(packet)) = (outcome, PacketRepr::parse(frame)) {
+            let number = packet.bth.destination_qp;
+            let side = self.sides.iter_mut().find(|side| side.number == number);
+            if let Some(Asked { first_psn, kind: AskedKind::Read(_, came), .. }) =
+                side.and_then(|side| side.outstanding.front_mut())
+                && packet.bth.psn == first_psn.add(*came)
+            {
+                *came += 1;
+            }
+        }
+        self.collect()?;
+        Ok(outcome)
+    }
+
+    /// Collects what the reference has done.
+    fn collect(&mut self) -> Result<()> {
         while let Some(frame) = self.reference.transmit() {
             let (peer, answer) = Answer::of(&frame)?;
-            self.side_of_peer(peer).context("the reference answers")?.expected.answers.push(answer);
+            let seen = &mut self.side_of_peer(peer).context("the reference answers")?.expected;
+            if answer.is_request() { seen.requests.push(answer) } else { seen.answers.push(answer) }
         }
         for index in 0..SIDES {
             let number = self.sides[index].number;
-            for queue in [number, number | SENDS] {
-                while let Some(completion) = self.reference.poll(queue) {
-                    let done = self.done(index, &completion)?;
-                    self.sides[index].expected.done.push(done);
-                }
+            while let Some(completion) = self.reference.poll(number) {
+                let done = self.done(index, &completion)?;
+                self.sides[index].expected.done.push(done);
+            }
+            while let Some(completion) = self.reference.poll(number | SENDS) {
+                let done = self.sent(index, &completion)?;
+                self.sides[index].expected.done.push(done);
             }
         }
         while let Some(event) = self.reference.event() {
             let side = self.sides.iter_mut().find(|side| side.number == event.qp_number);
             side.context("an event has an object")?.expected.events.push(event.kind);
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// Counter of the reference.
@@ -565,7 +747,22 @@ impl Ground {
         self.sides.iter_mut().find(|side| side.peer == peer)
     }
 
-    /// A completion of the reference as software sees it.
+    /// A completion of the reference's send queue as software sees it.
+    fn sent(&mut self, index: usize, completion: &Completion) -> Result<Done> {
+        let Completion { wr_id, status, length, .. } = *completion;
+        let side = &mut self.sides[index];
+        let place = side.outstanding.iter().position(|asked| asked.wr_id == wr_id);
+        let asked = side.outstanding.remove(place.context("it was posted")?).context("it was posted")?;
+        let is_filled = matches!(asked.kind, AskedKind::Read(..) | AskedKind::Atomic);
+        let memory = self.reference.memory();
+        let first = memory.region(side.landing_place.0).context("it is registered")?.offset;
+        let bytes = memory.bytes[first..][..length as usize].to_vec();
+        let is_success = status == CompletionStatus::Success;
+        let message = (is_success && is_filled).then_some((length, None, bytes));
+        Ok(Done { is_receive: false, wr_id, status, message })
+    }
+
+    /// A completion of the reference's receive queue as software sees it.
     fn done(&mut self, index: usize, completion: &Completion) -> Result<Done> {
         let Completion { wr_id, status, length, immediate, .. } = *completion;
         let side = &mut self.sides[index];
@@ -591,7 +788,8 @@ impl Ground {
                 continue;
             }
             let side = self.side_of_peer(peer);
-            side.with_context(|| format!("the card sends to {peer:#x}"))?.found.answers.push(answer);
+            let seen = &mut side.with_context(|| format!("the card sends to {peer:#x}"))?.found;
+            if answer.is_request() { seen.requests.push(answer) } else { seen.answers.push(answer) }
         }
         while let Some(completion) = rig.receives.poll_one()? {
             let side = self.sides.iter_mut().find(|side| side.number == completion.qp_number);
@@ -603,8 +801,18 @@ impl Ground {
             side.found.done.push(Done { is_receive: true, wr_id, status, message });
             side.room.extend(completion.sg_list);
         }
-        let sent = rig.sends.poll_one()?;
-        ensure!(sent.is_none(), "nothing was sent, but {sent:?} completes");
+        while let Some(completion) = rig.sends.poll_one()? {
+            let side = self.sides.iter_mut().find(|side| side.number == completion.qp_number);
+            let side = side.with_context(|| format!("an unknown queue pair completes {completion:?}"))?;
+            let is_filled = completion.is_success() && !completion.sg_list.is_empty();
+            let message = is_filled.then(|| (completion.length, None, completion.message()));
+            let (wr_id, status) = (completion.wr_id, completion.status);
+            side.found.done.push(Done { is_receive: false, wr_id, status, message });
+            if let Some(piece) = completion.sg_list.into_iter().next() {
+                let rest = side.landing.take().context("the rest of it is there")?;
+                side.landing = Some(piece.join(rest).map_err(|_| anyhow::anyhow!("both are neighbours"))?);
+            }
+        }
         while let Some(event) = rig.event()? {
             let side = self.sides.iter_mut().find(|side| side.number == event.object_number);
             side.with_context(|| format!("{event:?} of an unknown object"))?.found.events.push(event.code);

@@ -64,16 +64,21 @@ pub(crate) struct Passed {
     pub(crate) opcode: u8,
     /// MSN of an answer.
     pub(crate) msn: Option<Psn>,
+    /// QPN to which it goes.
+    pub(crate) destination: u32,
+    /// When the endpoint has received it, or has queued it at its port.
+    pub(crate) time_ps: u64,
 }
 
 impl Passed {
-    fn of(frame: &[u8], is_from_endpoint: bool) -> Option<Passed> {
+    fn of(frame: &[u8], is_from_endpoint: bool, time_ps: u64) -> Option<Passed> {
         let packet = PacketRepr::parse(frame).ok()?;
         let msn = packet.extended_headers().find_map(|header| match header {
             ExtendedRepr::Aeth(aeth) => Some(aeth.msn),
             _ => None,
         });
-        Some(Passed { is_from_endpoint, opcode: packet.bth.opcode, msn })
+        let (opcode, destination) = (packet.bth.opcode, packet.bth.destination_qp);
+        Some(Passed { is_from_endpoint, opcode, msn, destination, time_ps })
     }
 }
 
@@ -87,9 +92,9 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn refill(&mut self) {
+    fn refill(&mut self, now_ps: u64) {
         while let Some(frame) = self.endpoint.transmit() {
-            self.passed.extend(Passed::of(&frame, true));
+            self.passed.extend(Passed::of(&frame, true, now_ps));
             self.waiting.push_back(Frame::new(frame));
         }
     }
@@ -98,10 +103,10 @@ impl Peer {
 impl Station for Peer {
     fn receive(&mut self, now_ps: u64, frame: &Frame) {
         self.heard.push(frame.bytes.clone());
-        self.passed.extend(Passed::of(&frame.bytes, false));
+        self.passed.extend(Passed::of(&frame.bytes, false, now_ps));
         self.endpoint.advance(now_ps);
         self.endpoint.receive(&frame.bytes);
-        self.refill();
+        self.refill(now_ps);
     }
 
     fn wakes_ps(&self) -> Option<u64> {
@@ -163,7 +168,7 @@ const SEND: SendOptions = SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0
 pub(crate) struct Moved(BTreeMap<&'static str, u64>);
 
 /// Counters that any traffic increments. A test must name the reason for increments of all others.
-const FREE: [&str; 18] = [
+pub(crate) const FREE: [&str; 18] = [
     "frames_received",
     "bytes_received",
     "requests_received",
@@ -209,7 +214,7 @@ pub(crate) struct Rig {
     /// Memory for receives.
     pub(crate) room: Vec<Region>,
     station: usize,
-    bystander: Option<QueuePair<ReadyToSend>>,
+    pub(crate) bystander: Option<QueuePair<ReadyToSend>>,
     /// Queue pairs that were created.
     queue_pairs: Cell<u32>,
     counters: Vec<u64>,
@@ -234,7 +239,8 @@ impl Rig {
         Rig::on_host(width_bits, seed, Options::new(CARD_MAC).eqes_log2, host)
     }
 
-    fn on_host(width_bits: u32, seed: u64, eqes_log2: u32, host: HostOptions) -> Result<Rig> {
+    /// Opens the card on a host, which must map memory one range at a time.
+    pub(crate) fn on_host(width_bits: u32, seed: u64, eqes_log2: u32, host: HostOptions) -> Result<Rig> {
         let options = CardOptions { host, ..CardOptions::standard(width_bits) };
         let mut world = World::new(seed);
         world.add_card(&card_model(width_bits)?, options)?;
@@ -308,7 +314,7 @@ impl Rig {
         let peer: &mut Peer = world.station(self.station);
         peer.endpoint.advance(now_ps);
         let said = speak(&mut peer.endpoint);
-        peer.refill();
+        peer.refill(now_ps);
         said
     }
 

@@ -271,7 +271,7 @@ fn round(
     })?;
     rig.moved()?;
     counts.batches += 1;
-    let mut batch = Batch::new(ground, counts.batches % BURST_EVERY == 0);
+    let mut batch = Batch::new(ground, counts.batches.is_multiple_of(BURST_EVERY));
     draw(rig, ground, random, counts, &mut batch)?;
     let wire_ns = batch.wire_bytes() * 8_000_000_000 / rate;
     rig.step_ns(wire_ns + SETTLE_NS)?;

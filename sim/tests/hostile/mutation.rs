@@ -3,6 +3,7 @@
 //! Every field of every header that the frame has is mutated, with a right ICRC or a wrong one; and lengths, pads, truncation and
 //! bits anywhere. Where the table does not tell the outcome by the field alone, as for a PSN or a virtual address, the reference
 //! endpoint does.
+use crate::traffic::PMTU_BYTES;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -245,7 +246,7 @@ fn shape(random: &mut ChaCha8Rng, mut frame: Vec<u8>) -> Mutant {
     let body_bytes = length - bth - bth::fields::BYTES - icrc::BYTES;
     let pad = usize::from(frame[bth + 1] >> 4 & 3);
     let mut is_damaged = false;
-    let (name, required) = match random.random_range(0..11) {
+    let (name, required) = match random.random_range(0..13) {
         0 => {
             let bits: u32 = 1 << random.random_range(0..32) | random.random::<u32>() & random.random::<u32>();
             for (byte, by) in frame[length - icrc::BYTES..].iter_mut().zip(bits.to_le_bytes()) {
@@ -307,6 +308,27 @@ fn shape(random: &mut ChaCha8Rng, mut frame: Vec<u8>) -> Mutant {
             frame.resize(length + bytes, 0x5a);
             adapt(&mut frame, length, ip);
             (format!("{bytes} bytes more"), Reference)
+        }
+        10 | 11 => {
+            // With the pad that it needs, and now and then with the DMA length: around the path MTU, or one byte off.
+            let (last, header) = *headers(&frame).last().expect("a frame has headers");
+            let start = last + header.bytes;
+            let before = length - icrc::BYTES - pad - start;
+            let near = [0, before.saturating_sub(1), before + 1];
+            let bytes = *[near, [PMTU_BYTES - 1, PMTU_BYTES, PMTU_BYTES + 1]]
+                .as_flattened()
+                .choose(random)
+                .expect("six");
+            let count = bth::pad_count(bytes);
+            frame.resize(start, 0);
+            frame.resize(start + bytes + usize::from(count) + icrc::BYTES, 0xa7);
+            frame[start + bytes..].fill(0);
+            frame[bth + 1] = frame[bth + 1] & !0x30 | count << 4;
+            if let Some(reth) = place_of(&frame, "RETH").filter(|_| random.random()) {
+                extended::reth::DMA_LENGTH.set(&mut frame[reth..], bytes as u128);
+            }
+            adapt(&mut frame, length, ip);
+            (format!("payload of {bytes} for {before}"), Reference)
         }
         _ => {
             // The payload, of which the card knows nothing, or the last header.

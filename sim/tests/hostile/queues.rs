@@ -317,7 +317,7 @@ fn doorbells(rig: &mut Rig, random: &mut ChaCha8Rng, peer: u32, kept: &[u32]) ->
         };
         let value = u64::from_le_bytes(WorkDoorbell { object_number, producer_index }.to_bytes()?);
         let page = if random.random_bool(0.7) { 0 } else { random.random_range(0..PAGES) };
-        let doorbell = [SEND, RECEIVE, SHARED_RECEIVE].choose(random).expect("there are some").clone();
+        let doorbell = *[SEND, RECEIVE, SHARED_RECEIVE].choose(random).expect("there are some");
         let strobe = *[0xff, 0xff, 0xff, 0x0f, 0xf0, 0x3c].choose(random).expect("there are some");
         let operation = Access::Write { value, strobe };
         let offset = offset_in_bar(page, &doorbell);

@@ -65,8 +65,10 @@ pub(crate) struct Passed {
     /// MSN of an answer.
     pub(crate) msn: Option<Psn>,
     /// QPN to which it goes.
+    #[allow(dead_code, reason = "tests of hostile input read it, which include this file")]
     pub(crate) destination: u32,
     /// When the endpoint has received it, or has queued it at its port.
+    #[allow(dead_code, reason = "tests of hostile input read it, which include this file")]
     pub(crate) time_ps: u64,
 }
 

@@ -8,7 +8,6 @@ use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::EXTENDED_BITS;
 use rnic_messages::host::{WriteFailure, WriteOwner};
-use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::receive::AckNotice;
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
@@ -22,6 +21,9 @@ const NAK_OPERATIONAL: u64 = Syndrome::Nak(NakCode::RemoteOperationalError).emit
 const RNR_CLASS: u64 = 1;
 /// Bits of a free-running count of host writes as it is kept here.
 pub(super) const COUNT_BITS: usize = 32;
+/// Bits of the count of READs and atomics that are open: more than the 16 slots of a queue pair and all responses on their way to
+/// the wire.
+pub(super) const OPEN_BITS: usize = 10;
 
 /// A reply that a queue pair owes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -52,7 +54,7 @@ pub(super) struct ReplyRecord {
     /// A host write has failed; the only reply that may still leave is its NAK.
     pub failed: Bit,
     /// READs and atomics that are released, and whose last response is not on its way.
-    pub reads_open: Bits<READ_COUNT_BITS>,
+    pub reads_open: Bits<OPEN_BITS>,
     /// First PSN that no reply or response has covered.
     pub open_psn: Bits<24>,
     /// MSN of the last reply or response.
@@ -138,7 +140,7 @@ pub(super) fn record_after_setup(record: ReplyRecord, event: SetupEvent) -> Repl
         generation: event.generation,
         is_queued: record.is_queued,
         failed: record.failed && !restarts,
-        reads_open: select(drops, bits::<READ_COUNT_BITS>(0), record.reads_open),
+        reads_open: select(drops, bits::<OPEN_BITS>(0), record.reads_open),
         open_psn: select(event.kind == SetupKind::ReceivePsn, event.psn, record.open_psn),
         last_msn: select(restarts, bits::<24>(0), record.last_msn),
         first: select(drops, nothing(), record.first),

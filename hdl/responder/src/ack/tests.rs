@@ -176,6 +176,22 @@ fn no_reply_overtakes_a_response() {
     }
 }
 
+/// A peer that asks for more than it may: responses that are made no longer count against its limit, but wait for the wire.
+#[test]
+fn no_reply_overtakes_any_of_many_responses() {
+    let count = 40;
+    let mut world = World::new(Stalls::None);
+    for psn in 0..count {
+        world.read(100 + psn);
+    }
+    world.reply(ACK, 100 + count, 0);
+    for _ in 0..count {
+        assert_eq!(world.sent(), []);
+        world.close();
+    }
+    assert_eq!(world.sent(), [(ACK, 100 + count)]);
+}
+
 /// In ERR, responses that were made before are still on their way, and the others never come.
 #[test]
 fn no_acknowledgement_passes_a_read_that_err_leaves_open() {

@@ -44,7 +44,7 @@
 //!
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
-use record::{Life, Progress, Released, Response, TURN_LOG2, life_after};
+use record::{Life, Progress, Released, Response, TURN_LOG2, life_after, released_after};
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -261,11 +261,9 @@ impl Logic for ReadResponder {
         self.released.write_enable.next =
             clears || drops || releases || returns || keeps || parks || (loads && !has_work);
         self.released.write_address.next = record_address;
-        let was_released = select(releases, released.count + 1, released.count);
-        self.released.write_data.next = Released {
-            count: select(clears || drops, bits::<READ_COUNT_BITS>(0), was_released),
-            is_queued: releases || returns || continues || (drops && released.is_queued && !is_turns),
-        };
+        let stays_queued = drops && released.is_queued && !is_turns;
+        let is_queued = releases || returns || continues || stays_queued;
+        self.released.write_data.next = released_after(released, clears || drops, releases, is_queued);
         self.ready_queue.rx.valid.next = continues || returns || (releases && !released.is_queued);
         self.ready_queue.rx.beat.next = record_pair;
         self.has_served.d.next = drops || (keeps && self.turn.is_last.val());

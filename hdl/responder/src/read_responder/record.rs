@@ -132,6 +132,13 @@ pub(super) fn life_after(life: Life, event: SetupEvent) -> Life {
     }
 }
 
+/// Gives what is released after an event or a turn. What is forgotten has no count, though its queue pair may stay queued.
+#[kernel]
+pub(super) fn released_after(released: Released, forgets: Bit, releases: Bit, is_queued: Bit) -> Released {
+    let count = select(releases, released.count + 1, released.count);
+    Released { count: select(forgets, bits::<READ_COUNT_BITS>(0), count), is_queued }
+}
+
 /// Gives a request as it is kept in its slot.
 #[kernel]
 pub(super) fn slot_of(request: ReadRequest) -> Slot {
@@ -281,6 +288,27 @@ mod tests {
             let after = life_after(life, event);
             assert_eq!((after.serves, after.write_failed), expected, "{life:?} {kind:?} {state:?}");
             assert_eq!(after.generation, bits(generation));
+        }
+    }
+
+    #[test]
+    fn released_requests_are_counted_modulo_their_bits_until_they_are_forgotten() {
+        for (count, forgets, releases, expected) in [
+            (3, false, false, 3),
+            (3, false, true, 4),
+            ((1 << READ_COUNT_BITS) - 1, false, true, 0),
+            (3, true, false, 0),
+            (3, true, true, 0),
+        ] {
+            for is_queued in [false, true] {
+                let before = Released { count: bits(count), is_queued: !is_queued };
+                let after = released_after(before, forgets, releases, is_queued);
+                assert_eq!(
+                    after,
+                    Released { count: bits(expected), is_queued },
+                    "{count} {forgets} {releases}"
+                );
+            }
         }
     }
 

@@ -1,11 +1,12 @@
-//! Batches of mutated frames, requests and responses to requests of the card, and the comparison of the card with the reference after each.
+//! Batches of mutated frames, requests and responses to requests of the card, and the comparison of the card with the reference
+//! after each.
 //!
 //! For each frame, the reference must do what the table of protocol 8.3 requires of its mutation. After each batch, of card and
 //! reference are the same: all responses, completions and events of each queue pair, all memory, and all counters that say what
 //! became of a frame. A newer answer may take the place of an ACK, an RNR NAK or the NAK of a gap (protocol 3.8), so these are
-//! compared if they are the last answer, and their counters with what the card has sent; each frame has moved one of those counters of which their sum is the frames received. Then the bystander
-//! moves data at the wire's rate. Of every eighth batch, the frames are minimum ones without a gap: the card may drop some for
-//! want of room, and nothing else may happen to any.
+//! compared if they are the last answer, and their counters with what the card has sent. Each frame has moved one of the counters
+//! whose sum is the frames received. Then the bystander moves data at the wire's rate. Of every eighth batch, the frames are
+//! minimum ones without a gap: the card may drop some for want of room, and nothing else may happen to any.
 use crate::ground::{Ground, SIDES};
 use crate::mutation::{Mutant, Required, mutate};
 use crate::rig::{FREE, Moved, Rig};

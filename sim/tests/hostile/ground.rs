@@ -259,6 +259,11 @@ struct Seen {
 }
 
 impl Seen {
+    /// A frame was sent.
+    fn sent(&mut self, frame: Answer) {
+        if frame.is_request() { self.requests.push(frame) } else { self.answers.push(frame) }
+    }
+
     /// What must be the same in card and reference.
     fn comparable(&self, is_read_raced: bool) -> Seen {
         let mut seen = Seen { answers: coalesced(&self.answers), ..self.clone() };
@@ -365,6 +370,12 @@ fn register(
         invalidatable,
     };
     reference.memory().register(key, region);
+}
+
+/// Offset of an address of a registered region in the reference's memory.
+fn place_of(reference: &mut Endpoint, key: u32, address: u64) -> Result<usize> {
+    let region = reference.memory().region(key).context("it is registered")?;
+    Ok(region.offset + (address - region.first_address) as usize)
 }
 
 fn shared(region: &SharedRegion) -> (u32, u64, usize) {
@@ -535,10 +546,8 @@ impl Ground {
                 side.wr_id += 1;
                 let (wr_id, address, key) = (side.wr_id, piece.address(), piece.key());
                 let sge = Sge { address, key, length: RECEIVE_BYTES as u32 };
-                let memory = self.reference.memory();
-                let region = *memory.region(key).context("it is registered")?;
-                let place = region.offset + (address - region.first_address) as usize;
-                memory.bytes[place..][..RECEIVE_BYTES].fill(UNTOUCHED);
+                let place = place_of(&mut self.reference, key, address)?;
+                self.reference.memory().bytes[place..][..RECEIVE_BYTES].fill(UNTOUCHED);
                 self.reference.post_receive(side.number, ReceiveWqe { wr_id, sges: vec![sge] });
                 let queue_pair = side.queue_pair.as_mut().context("it is connected")?;
                 let request = ReceiveRequest::new(wr_id).sge(piece);
@@ -695,13 +704,13 @@ impl Ground {
         let outcome = self.reference.receive(frame);
         if let (Outcome::Executed | Outcome::Duplicate, Ok(packet)) = (outcome, PacketRepr::parse(frame)) {
             let number = packet.bth.destination_qp;
-            let side = self.sides.iter_mut().find(|side| side.number == number);
+            let side = self.side_of(number);
             let side = side.context("only queue pairs under attack execute")?;
             side.follow(&packet, outcome == Outcome::Executed);
         }
         if let (Outcome::Answered, Ok(packet)) = (outcome, PacketRepr::parse(frame)) {
             let number = packet.bth.destination_qp;
-            let side = self.sides.iter_mut().find(|side| side.number == number);
+            let side = self.side_of(number);
             if let Some(Asked { first_psn, kind: AskedKind::Read(_, came), .. }) =
                 side.and_then(|side| side.outstanding.front_mut())
                 && packet.bth.psn == first_psn.add(*came)
@@ -717,8 +726,7 @@ impl Ground {
     fn collect(&mut self) -> Result<()> {
         while let Some(frame) = self.reference.transmit() {
             let (peer, answer) = Answer::of(&frame)?;
-            let seen = &mut self.side_of_peer(peer).context("the reference answers")?.expected;
-            if answer.is_request() { seen.requests.push(answer) } else { seen.answers.push(answer) }
+            self.side_of_peer(peer).context("the reference answers")?.expected.sent(answer);
         }
         for index in 0..SIDES {
             let number = self.sides[index].number;
@@ -732,7 +740,7 @@ impl Ground {
             }
         }
         while let Some(event) = self.reference.event() {
-            let side = self.sides.iter_mut().find(|side| side.number == event.qp_number);
+            let side = self.side_of(event.qp_number);
             side.context("an event has an object")?.expected.events.push(event.kind);
         }
         Ok(())
@@ -743,6 +751,12 @@ impl Ground {
         self.reference.counter(name)
     }
 
+    /// The side with a QPN of the card.
+    fn side_of(&mut self, number: u32) -> Option<&mut Side> {
+        self.sides.iter_mut().find(|side| side.number == number)
+    }
+
+    /// The side with a QPN of the peer.
     fn side_of_peer(&mut self, peer: u32) -> Option<&mut Side> {
         self.sides.iter_mut().find(|side| side.peer == peer)
     }
@@ -754,9 +768,9 @@ impl Ground {
         let place = side.outstanding.iter().position(|asked| asked.wr_id == wr_id);
         let asked = side.outstanding.remove(place.context("it was posted")?).context("it was posted")?;
         let is_filled = matches!(asked.kind, AskedKind::Read(..) | AskedKind::Atomic);
-        let memory = self.reference.memory();
-        let first = memory.region(side.landing_place.0).context("it is registered")?.offset;
-        let bytes = memory.bytes[first..][..length as usize].to_vec();
+        let (key, address) = side.landing_place;
+        let place = place_of(&mut self.reference, key, address)?;
+        let bytes = self.reference.memory().bytes[place..][..length as usize].to_vec();
         let is_success = status == CompletionStatus::Success;
         let message = (is_success && is_filled).then_some((length, None, bytes));
         Ok(Done { is_receive: false, wr_id, status, message })
@@ -769,12 +783,9 @@ impl Ground {
         // A WRITE with immediate may be longer than the receive that it takes, and changes nothing in it.
         let place = side.posted.iter().position(|(posted, _)| *posted == wr_id);
         let (_, address) = side.posted.remove(place.context("it was posted")?).context("it was posted")?;
-        let key = side.room_key;
-        let memory = self.reference.memory();
-        let region = *memory.region(key).context("it is registered")?;
-        let first = region.offset + (address - region.first_address) as usize;
+        let place = place_of(&mut self.reference, side.room_key, address)?;
         let bytes = (length as usize).min(RECEIVE_BYTES);
-        let message = memory.bytes[first..][..bytes].to_vec();
+        let message = self.reference.memory().bytes[place..][..bytes].to_vec();
         let is_success = status == CompletionStatus::Success;
         let message = is_success.then_some((length, immediate, message));
         Ok(Done { is_receive: true, wr_id, status, message })
@@ -788,11 +799,10 @@ impl Ground {
                 continue;
             }
             let side = self.side_of_peer(peer);
-            let seen = &mut side.with_context(|| format!("the card sends to {peer:#x}"))?.found;
-            if answer.is_request() { seen.requests.push(answer) } else { seen.answers.push(answer) }
+            side.with_context(|| format!("the card sends to {peer:#x}"))?.found.sent(answer);
         }
         while let Some(completion) = rig.receives.poll_one()? {
-            let side = self.sides.iter_mut().find(|side| side.number == completion.qp_number);
+            let side = self.side_of(completion.qp_number);
             let side = side.with_context(|| format!("an unknown queue pair completes {completion:?}"))?;
             let is_success = completion.is_success();
             let length = completion.length;
@@ -802,7 +812,7 @@ impl Ground {
             side.room.extend(completion.sg_list);
         }
         while let Some(completion) = rig.sends.poll_one()? {
-            let side = self.sides.iter_mut().find(|side| side.number == completion.qp_number);
+            let side = self.side_of(completion.qp_number);
             let side = side.with_context(|| format!("an unknown queue pair completes {completion:?}"))?;
             let is_filled = completion.is_success() && !completion.sg_list.is_empty();
             let message = is_filled.then(|| (completion.length, None, completion.message()));
@@ -814,7 +824,7 @@ impl Ground {
             }
         }
         while let Some(event) = rig.event()? {
-            let side = self.sides.iter_mut().find(|side| side.number == event.object_number);
+            let side = self.side_of(event.object_number);
             side.with_context(|| format!("{event:?} of an unknown object"))?.found.events.push(event.code);
         }
         Ok(())
@@ -835,9 +845,9 @@ impl Ground {
     /// Fails if card and reference differ. The first queue pair that does.
     pub(crate) fn check(&mut self) -> Result<(), (usize, String)> {
         for (index, side) in self.sides.iter().enumerate() {
-            let (found, expected) =
-                (side.found.comparable(side.is_read_raced), side.expected.comparable(side.is_read_raced));
             if !side.found.is_same(&side.expected, side.is_read_raced) {
+                let [found, expected] =
+                    [&side.found, &side.expected].map(|seen| seen.comparable(side.is_read_raced));
                 return Err((index, format!("the card does\n  {found:?}\nand not\n  {expected:?}")));
             }
         }
@@ -866,10 +876,9 @@ impl Ground {
             ensure_same(&found, expected).with_context(|| name)?;
         }
         for piece in &side.room {
-            let memory = self.reference.memory();
-            let region = *memory.region(piece.key()).context("it is registered")?;
-            let first = region.offset + (piece.address() - region.first_address) as usize;
-            ensure_same(&piece.bytes(), &memory.bytes[first..][..RECEIVE_BYTES]).context("a receive")?;
+            let place = place_of(&mut self.reference, piece.key(), piece.address())?;
+            let expected = &self.reference.memory().bytes[place..][..RECEIVE_BYTES];
+            ensure_same(&piece.bytes(), expected).context("a receive")?;
         }
         Ok(())
     }

@@ -429,7 +429,7 @@ pub struct Retired {
 /// What the timer of a queue pair waits for.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum TimerKind {
-    /// Nothing.
+    /// The timer does not run.
     Stop,
     /// An acknowledgement, as long as a packet is not acknowledged.
     Ack,

@@ -213,7 +213,7 @@ fn every_queue_pair_expires_once_a_period_however_slow_the_taker_is() {
     while expired.len() < ROUND as usize {
         // Taken every twelve cycles.
         let block = &mut world.bench.block;
-        block.expired.ready.next = world.cycle % 12 == 0;
+        block.expired.ready.next = world.cycle.is_multiple_of(12);
         world.bench.settle();
         let block = &world.bench.block;
         if block.expired.valid.val() && block.expired.ready.val() {

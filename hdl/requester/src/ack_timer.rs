@@ -4,14 +4,15 @@
 //! find an expiry at most one round late, which is short beside the shortest timeout.
 //!
 //! ```text
-//!            ┌─────────────────────────────────────────────────────────────────────┐
-//!  setup ───>│ path: timeout, generation ─┐                    unit ──> time       │
-//!  issued ──>│ sent: unsent PSN ──────────┼─ index ─> look ─> judge ─┬─> act ──────┼──> expired (acknowledge)
-//!  set ─────>│ order: kind, una, attempt ─┤        ^                 │    │        │
-//!            │ timer: deadline, order ────┘        └── next index    │    │        │
-//!            │    ^                                                  │    │        │
-//!            │    └────────────── start, stop ───────────────────────┘<───┘        │
-//!            └─────────────────────────────────────────────────────────────────────┘
+//!            ┌────────────────────────────────────────────────────────────┐
+//!  unit ────>│ cycles ─> time ─────────────────────────┐                  │
+//!  setup ───>│ path: timeout, generation ─┐            v                  │
+//!  issued ──>│ sent: unsent PSN ──────────┼─ look ─> judge ─┬─> expire ───┼──> expired (acknowledge)
+//!  set ─────>│ order: kind, una, attempt ─┤   ^             │             │
+//!            │ timer: deadline, order ────┘   └─ next index │             │
+//!            │    ^                                         │             │
+//!            │    └──────────────── start, stop ────────────┘             │
+//!            └────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Nobody starts or stops a timer: a visit compares what is there. A timer of acknowledgements runs while the PSN

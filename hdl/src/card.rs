@@ -333,6 +333,7 @@ impl<
         StreamTx::<SrqSetup>::join(&mut self.control.srq_setup[1], &mut self.responder.srq_setup_prefetch);
         self.requester.enable.next = self.control.enable.val();
         self.responder.enable.next = self.control.enable.val();
+        self.requester.timer_unit.next = self.control.timer_unit.val();
         self.requester.source_address_write.next = self.control.source_address_write.val();
         self.requester.source_address_write_valid.next = self.control.source_address_write_valid.val();
         self.responder.source_address_write.next = self.control.source_address_write.val();

@@ -133,6 +133,7 @@ impl Logic for EventCounters {
         self.counters.pulses[line("response_reserved")].next = requester.response_reserved;
         self.counters.pulses[line("response_unexpected")].next = requester.response_unexpected;
         self.counters.pulses[line("implied_nak")].next = requester.implied_nak;
+        self.counters.pulses[line("timeout")].next = requester.timeout;
         self.counters.pulses[line("retry_exhausted")].next = requester.retry_exhausted;
         self.counters.pulses[line("rnr_retry_exceeded")].next = requester.rnr_retry_exceeded;
         self.counters.pulses[line("messages_completed")].next = requester.messages_completed;
@@ -159,7 +160,6 @@ impl Logic for EventCounters {
         self.counters.pulses[line("unreliable_refused")].next = false;
         self.counters.pulses[line("congestion_notifications_sent")].next = false;
         self.counters.pulses[line("marked_received")].next = false;
-        self.counters.pulses[line("timeout")].next = false;
         self.counters.pulses[line("packets_retransmitted")].next = false;
         self.counters.pulses[line("context_misses")].next = false;
     }

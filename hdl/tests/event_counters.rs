@@ -53,6 +53,7 @@ const EVENTS: &[(&str, Raise)] = &[
     ("response_reserved", |card| card.requester.next.response_reserved = true),
     ("response_unexpected", |card| card.requester.next.response_unexpected = true),
     ("implied_nak", |card| card.requester.next.implied_nak = true),
+    ("timeout", |card| card.requester.next.timeout = true),
     ("retry_exhausted", |card| card.requester.next.retry_exhausted = true),
     ("rnr_retry_exceeded", |card| card.requester.next.rnr_retry_exceeded = true),
     ("messages_completed", |card| card.requester.next.messages_completed = true),
@@ -81,7 +82,6 @@ const UNUSED: &[&str] = &[
     "unreliable_refused",
     "congestion_notifications_sent",
     "marked_received",
-    "timeout",
     "packets_retransmitted",
     "context_misses",
 ];

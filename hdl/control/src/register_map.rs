@@ -33,6 +33,8 @@ pub mod at {
     pub const SCRATCH: u64 = map::REG_SCRATCH.offset as u64;
     /// Register `host_read_limit`.
     pub const HOST_READ_LIMIT: u64 = map::REG_HOST_READ_LIMIT.offset as u64;
+    /// Register `timer_unit`.
+    pub const TIMER_UNIT: u64 = map::REG_TIMER_UNIT.offset as u64;
     /// Register `own_mac`.
     pub const OWN_MAC: u64 = map::REG_OWN_MAC.offset as u64;
     /// Register `port_control`.

@@ -50,11 +50,11 @@ use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
-    READ_LIMIT_BITS, REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, VECTOR_BITS,
+    READ_LIMIT_BITS, REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS, VECTOR_BITS,
 };
 use settings::{
     Permissions, RegisterWrite, Requests, Settings, event_queue_0, next_settings, permissions, requests_of,
-    settings_at_reset,
+    settings_at_reset, timer_unit,
 };
 
 /// Bits of a byte address of the slave in the space of BAR 0, which is larger than the BAR.
@@ -136,7 +136,7 @@ const _: () = {
 };
 
 /// Gives the registers of a card of this width and core clock whose values at reset are not zero.
-fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 9] {
+fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 10] {
     let features = Features {
         packet_path: true,
         reliable_connected: true,
@@ -179,6 +179,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 9] {
         (at::QUEUE_LIMITS, register_value!(queues)),
         (at::MESSAGE_LIMIT, register_value!(message)),
         (at::HOST_READ_LIMIT, register_value!(HostReadLimit::at_reset())),
+        (at::TIMER_UNIT, register_value!(timer_unit(clock_khz))),
         (at::PORT_CONTROL, register_value!(PortControl::at_reset())),
     ]
 }
@@ -289,6 +290,8 @@ pub struct CardRegisters {
     pub quiesces: Signal<Out, Bit>,
     /// Register `host_read_limit`; registered.
     pub host_read_limit: Signal<Out, Bits<READ_LIMIT_BITS>>,
+    /// Register `timer_unit`; registered.
+    pub timer_unit: Signal<Out, Bits<TIMER_UNIT_BITS>>,
     /// Ethernet address of the card; registered.
     pub own_mac: Signal<Out, Bits<48>>,
     /// Frames to any unicast address are taken; registered.
@@ -377,6 +380,8 @@ pub struct CardRegisters {
     port_control_at_reset: Constant<Bits<64>>,
     #[init(Constant::new(contents(datapath_bits, clock_khz)[at::HOST_READ_LIMIT as usize >> WORD]))]
     host_read_limit_at_reset: Constant<Bits<64>>,
+    #[init(Constant::new(contents(datapath_bits, clock_khz)[at::TIMER_UNIT as usize >> WORD]))]
+    timer_unit_at_reset: Constant<Bits<64>>,
 
     /// A write, without its reserved bits.
     write_held: DFF<RegisterWrite>,
@@ -384,7 +389,7 @@ pub struct CardRegisters {
     /// The write is of a register that is kept in the file.
     is_kept: Reg<Bit>,
 
-    #[init(Reg::new(settings_at_reset()))]
+    #[init(Reg::new(settings_at_reset(clock_khz)))]
     settings: Reg<Settings>,
     requests: Reg<Requests>,
     /// Event queue 0 was enabled when its settings last changed.
@@ -451,7 +456,9 @@ impl Logic for CardRegisters {
         let takes = sweeps || (self.write.val() && is_register && !is_resetting);
         let fixed = select(word == at::PORT_CONTROL >> WORD, self.port_control_at_reset.val(), bits::<64>(0));
         let is_limit = word == at::HOST_READ_LIMIT >> WORD;
-        let swept = select(is_limit, self.host_read_limit_at_reset.val(), bits::<64>(0));
+        let is_unit = word == at::TIMER_UNIT >> WORD;
+        let swept_unit = select(is_unit, self.timer_unit_at_reset.val(), bits::<64>(0));
+        let swept = select(is_limit, self.host_read_limit_at_reset.val(), swept_unit);
         let offered = select(sweeps, swept, self.write_data.val() & rule.get_bits::<64>(0));
         self.has_write.d.next = takes;
         self.is_kept.d.next = takes && rule.get_bit(IS_WRITABLE);
@@ -499,6 +506,7 @@ impl Logic for CardRegisters {
         self.doorbell_enable.next = self.permissions.q.val().doorbells;
         self.quiesces.next = settings.control.get_bit(bit::QUIESCE);
         self.host_read_limit.next = settings.host_read_limit;
+        self.timer_unit.next = settings.timer_unit;
         self.own_mac.next = settings.own_mac;
         self.promiscuous.next = settings.port_flags.get_bit(0);
         self.accept_multicast.next = settings.port_flags.get_bit(1);

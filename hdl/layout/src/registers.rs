@@ -281,6 +281,17 @@ record! {
 }
 
 record! {
+    /// Unit of the acknowledgement timers and of RNR delays. Only tests that cannot wait change it.
+    pub struct TimerUnit: 64 bits by Driver, "protocol 2.6" {
+        /// Cycles of the core clock in 4.096 us. The value at reset is that of the card's core clock, rounded up; the one shown
+        /// is that of 250 MHz. Zero counts as one. A timer expires between T and 4T, but where 4T is less than 3584 cycles,
+        /// only within 3584 cycles. A new value also counts for timers that run.
+        cycles: u16 = 0..16, "protocol 2.6", unit "cycles", reset 1024;
+    }
+    reserved { 16..64 }
+}
+
+record! {
     /// MAC address of the port.
     pub struct OwnMac: 64 bits by Driver, "protocol 1.2" {
         /// MAC address as a number, the first byte on the wire being the most significant.
@@ -525,6 +536,7 @@ registers! {
     REG_FATAL, "fatal" @ 0x0110, ReadOnly, Fatal;
     REG_SCRATCH, "scratch" @ 0x0118, ReadWrite, Scratch;
     REG_HOST_READ_LIMIT, "host_read_limit" @ 0x0120, ReadWrite, HostReadLimit;
+    REG_TIMER_UNIT, "timer_unit" @ 0x0128, ReadWrite, TimerUnit;
     REG_OWN_MAC, "own_mac" @ 0x0200, ReadWrite, OwnMac;
     REG_PORT_CONTROL, "port_control" @ 0x0208, ReadWrite, PortControl;
     REG_MULTICAST_GROUP, "multicast_group" @ 0x0240, ReadWrite, MulticastGroup, 8 x 8;

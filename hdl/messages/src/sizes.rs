@@ -6,6 +6,8 @@ pub const QUEUE_PAIR_BITS: usize = 10;
 pub const COMPLETION_QUEUE_BITS: usize = 10;
 /// Width of the time after which a host read is given up.
 pub const READ_LIMIT_BITS: usize = 16;
+/// Width of the cycles in a unit of the acknowledgement timers.
+pub const TIMER_UNIT_BITS: usize = 16;
 /// Width of the count that tells a completion queue from those that had its number before.
 pub const COMPLETION_LIFE_BITS: usize = 3;
 /// Bits of the number of an SRQ.

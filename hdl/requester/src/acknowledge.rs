@@ -9,6 +9,7 @@
 //!  setup ───────────────>│                                            │
 //!  gather_failure ──────>│─> record: acknowledged PSN, failure ─┐     │
 //!  local_completion ────>│                                      v     │
+//!  expired ─────────────>│                                      ├─────┼──> timer_set (ack_timer)
 //!  responses ───────────>│─┬────────────────────────┐           v     │
 //!                        │ └ data, or after data ─────────────────────┼──> response (read_response)
 //!  returned ────────────>│──> when that is placed       ready queue   │
@@ -51,13 +52,19 @@
 //!    with a local completion, which counts as long as the generation is the same.
 //! 10. `in_flight` counts the responses that read_response and the place stage have, from one cycle after the
 //!     response was taken until it has returned.
+//! 11. A timeout that comes while a packet is in flight and nothing was acknowledged since its timer was started
+//!     takes a retry, of which there are `retry_count`, and progress gives them back. Without one left, the oldest
+//!     message fails. An expiry is followed by another input, if there is one.
+//! 12. The timer is told of each change of what it waits for, in the next cycle.
 //!
 //! A response is dropped and counted unless whole QPN, state, service, partition and both addresses are right,
-//! in this order, and its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK fail the queue pair
-//! as if no retry were left, and a message in error waits for the responses to those before it. Credits are
-//! ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
+//! in this order, and its PSN is in flight. Nothing is sent again yet: after a timeout the card waits once more for
+//! each retry, NAK 0x60 and RNR NAK fail the queue pair as if no retry were left, and a message in error waits for the responses to those before it. Credits are
+//! ignored (protocol 2.9). Protocol 1.6, 2.5, 2.6, 2.11,
+//! 8.3.
 use crate::messages::{
-    BLOCK_BITS, Begun, Issued, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Response, Retired,
+    BLOCK_BITS, Begun, Expired, Issued, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Response,
+    Retired, TimerSet,
 };
 use crate::outstanding::SHARED_BITS;
 use choose::{Chosen, Offers, first_step, has_room, responses_after};
@@ -66,6 +73,7 @@ use response::{
     Arrival, Check, after_loss, after_response, arrival_of, check_of, counts_of, fault_of, is_exhausted,
     joins_queue, outcome_of, response_of,
 };
+use retry::{Timeout, after_timeout, counts_after, timeout_of, timer_set_of};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -84,6 +92,7 @@ use turn::{
 mod choose;
 mod record;
 mod response;
+mod retry;
 mod turn;
 #[cfg(test)]
 mod tests;
@@ -97,6 +106,9 @@ enum Step {
     /// A packet that was not sent: compares the PSNs, then writes the record.
     Failure,
     Lost,
+    /// An expiry: judges it, then writes the record.
+    Timeout,
+    Expired,
     /// A response: checks it, then its PSN.
     Check,
     Response,
@@ -136,7 +148,9 @@ pub struct AcknowledgeCounts {
     pub response_reserved: Bit,
     /// The response answers no request.
     pub response_unexpected: Bit,
-    /// A queue pair failed for a lost response, or for a NAK of a PSN sequence error.
+    /// A timer expired while the peer was silent.
+    pub timeout: Bit,
+    /// A queue pair failed for a lost response, for a NAK of a PSN sequence error, or for its last timeout.
     pub retry_exhausted: Bit,
     /// A queue pair failed for an RNR NAK.
     pub rnr_retry_exceeded: Bit,
@@ -168,6 +182,12 @@ pub struct Acknowledge {
     /// From issue: a message that no response completes, or a packet that was not sent; from control: the
     /// result of an invalidation.
     pub local_completion: StreamRx<LocalCompletion>,
+    /// From ack_timer.
+    pub expired: StreamRx<Expired>,
+    /// To ack_timer: what the timer of a queue pair is set to; registered.
+    pub timer_set: Signal<Out, TimerSet>,
+    /// `timer_set` is valid; registered.
+    pub timer_set_valid: Signal<Out, Bit>,
     /// From the packet path.
     pub responses: StreamRx<PacketToken>,
     /// To read_response; registered.
@@ -224,6 +244,11 @@ pub struct Acknowledge {
     deferred: Fifo<Response, 3, 4>,
     in_flight_held: Reg<InFlight>,
     asked: Reg<Bit>,
+    /// The last input was an expiry.
+    expired_last: Reg<Bit>,
+    timeout: DFF<Timeout>,
+    timer: DFF<TimerSet>,
+    has_timer: Reg<Bit>,
     check: DFF<Check>,
     turn: DFF<Turn>,
     oldest: DFF<Judged>,
@@ -256,6 +281,7 @@ impl Logic for Acknowledge {
             failure: self.gather_failure.valid.val(),
             local: self.local_completion.valid.val(),
             local_fails: local.has_failed,
+            expired: self.expired.valid.val() && !self.expired_last.q.val(),
             turn: self.ready_queue.tx.valid.val() && has_room,
             returned: self.returned.valid.val(),
             response: self.responses.valid.val() && self.deferred.rx.ready.val(),
@@ -267,6 +293,8 @@ impl Logic for Acknowledge {
             self.gather_failure.beat.val().queue_pair
         } else if has.local {
             local.queue_pair
+        } else if has.expired {
+            self.expired.beat.val().queue_pair
         } else if first == Step::Load {
             self.ready_queue.tx.beat.val()
         } else if has.returned {
@@ -279,11 +307,13 @@ impl Logic for Acknowledge {
         if is_idle {
             self.chosen.d.next =
                 Chosen { queue_pair: next_queue_pair, is_own: !has.failure, is_back: has.returned };
+            self.expired_last.d.next = first == Step::Timeout;
             self.responses_taken.d.next = responses_after(self.responses_taken.q.val(), first);
         }
         self.setup.ready.next = step == Step::Setup;
         self.gather_failure.ready.next = step == Step::Lost && !chosen.is_own;
         self.local_completion.ready.next = step == Step::Local || (step == Step::Lost && chosen.is_own);
+        self.expired.ready.next = step == Step::Expired;
         self.responses.ready.next = step == Step::Response && !chosen.is_back;
         self.returned.ready.next = step == Step::Response && chosen.is_back;
 
@@ -311,7 +341,12 @@ impl Logic for Acknowledge {
         let arrival: Arrival = arrival_of(chosen.is_back, packet, returned);
         let agrees = self.own_addresses.agrees.val();
         let fault = fault_of(chosen.is_back, packet, returned, peer, progress.has_failed, agrees);
-        self.check.d.next = check_of(step == Step::Failure, lost.psn, arrival, fault, peer, progress, issued);
+        let times_out = step == Step::Timeout;
+        let lost_psn = select(times_out, progress.retired.una_psn, lost.psn);
+        let is_lost = step == Step::Failure || times_out;
+        self.check.d.next = check_of(is_lost, lost_psn, arrival, fault, peer, progress, issued);
+        self.timeout.d.next = timeout_of(self.expired.beat.val(), peer, progress, issued);
+        let timeout = self.timeout.q.val();
         let check = self.check.q.val();
         let outcome = outcome_of(check, chosen.is_back, packet.opcode, returned.is_middle);
         let responds = step == Step::Response;
@@ -322,7 +357,9 @@ impl Logic for Acknowledge {
         self.in_flight_held.d.next =
             in_flight_after(self.in_flight_held.q.val(), defers, responds && chosen.is_back);
         let is_new = lost.generation == peer.generation;
-        let fails = !check.keeps && ((responds && outcome.refuses) || (step == Step::Lost && is_new));
+        let ends = step == Step::Expired && timeout.counts;
+        let fails = !check.keeps
+            && ((responds && outcome.refuses) || (step == Step::Lost && is_new) || (ends && timeout.is_last));
 
         // A turn. The pool shows the message at `pool_slot` and the block after its block in the next cycle.
         let turn = self.turn.q.val();
@@ -355,14 +392,20 @@ impl Logic for Acknowledge {
             Step::Setup => after_setup(progress, event, peer.state),
             Step::Local => after_local(progress, local, local.generation == peer.generation),
             Step::Lost => after_loss(progress, check, chosen.is_own, fails),
+            Step::Expired => after_timeout(progress, check, timeout, fails),
             Step::Store => after_turn(progress, turn, closing, home),
             _ => after_response(progress, check, outcome, arrival, returned, fails),
         };
-        let joins = joins_queue(step, event.kind, is_new, outcome);
+        let joins = joins_queue(step, event.kind, is_new, outcome) || (ends && timeout.is_last);
         self.ready_queue.rx.valid.next = (joins && !progress.is_queued) || (stores && closing.continues);
         self.ready_queue.rx.beat.next = queue_pair;
         let index = select(is_sweeping, self.sweep_index.val(), queue_pair);
-        self.progresses.write_enable.next = is_sweeping || joins || (responds && outcome.moves) || stores;
+        let writes = joins || (responds && outcome.moves) || ends || stores;
+        self.progresses.write_enable.next = is_sweeping || writes;
+        self.timer.d.next = timer_set_of(queue_pair, next);
+        self.has_timer.d.next = writes;
+        self.timer_set.next = self.timer.q.val();
+        self.timer_set_valid.next = self.has_timer.q.val();
         self.progresses.write_address.next = index;
         self.progresses.write_data.next = if is_sweeping { Progress { ..Default::default() } } else { next };
         self.peers.write_enable.next = is_sweeping || step == Step::Setup;
@@ -371,6 +414,7 @@ impl Logic for Acknowledge {
         self.step.d.next = match step {
             Step::Idle => select(is_idle, first, Step::Idle),
             Step::Failure => Step::Lost,
+            Step::Timeout => Step::Expired,
             Step::Check => Step::Response,
             Step::Load => step_after_load(progress, issued),
             Step::Block => Step::Message,
@@ -380,7 +424,8 @@ impl Logic for Acknowledge {
             _ => Step::Idle,
         };
         let exhausts = is_exhausted(check.class, arrival.syndrome, returned);
-        self.counts_held.d.next = counts_of(step, check, outcome, exhausts, fails, is_new, oldest.verdict);
+        let counts = counts_of(step, check, outcome, exhausts, fails, is_new, oldest.verdict);
+        self.counts_held.d.next = counts_after(counts, step == Step::Expired, timeout, fails);
         self.counts.next = self.counts_held.q.val();
     }
 }

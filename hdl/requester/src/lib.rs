@@ -21,6 +21,7 @@
 //! 6. [`issue`] writes the message into the pool, and hands packets to gather.
 //! 7. [`acknowledge`] takes responses, and completes messages in order. What no response reports comes from
 //!    issue and from control, through [`local_completion_mux`].
+//!    [`ack_timer`] tells it when the peer is silent for too long.
 //! 8. [`read_response`] places the data of READs and atomics.
 //!
 //! Messages of one queue pair keep their order from end to end; no stage waits for the host while it holds a
@@ -51,6 +52,7 @@ pub mod segment;
 pub mod issue;
 pub mod local_completion_mux;
 pub mod acknowledge;
+pub mod ack_timer;
 mod response_class;
 pub mod read_response;
 pub mod in_flight_rounds;

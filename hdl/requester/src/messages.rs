@@ -28,6 +28,10 @@ pub const PSN_WINDOW_BITS: usize = 15;
 pub const QUANTUM_BITS: usize = 14;
 /// Most slots in a burst.
 pub const BURST_SLOTS: u64 = 8;
+/// Width of the timer code of an RNR NAK.
+pub const RNR_CODE_BITS: usize = 5;
+/// Width of a number of retries.
+pub const ATTEMPT_BITS: usize = 3;
 /// Bits of a slot of a send queue.
 pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WQE_SLOT_BYTES;
 
@@ -422,6 +426,56 @@ pub struct Retired {
     pub una_psn: Bits<24>,
 }
 
+/// What the timer of a queue pair waits for.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+pub enum TimerKind {
+    /// The timer does not run.
+    Stop,
+    /// An acknowledgement, as long as a packet is not acknowledged.
+    Ack,
+    /// The end of the delay of an RNR NAK.
+    RnrWait,
+}
+
+/// What acknowledge wants of the timer of a queue pair. The timer starts anew when `kind`, `una_psn` or `attempt`
+/// changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct TimerOrder {
+    /// What the timer waits for.
+    pub kind: TimerKind,
+    /// Timer code of the RNR NAK; undefined for other kinds.
+    pub rnr_code: Bits<RNR_CODE_BITS>,
+    /// Oldest unacknowledged PSN.
+    pub una_psn: Bits<24>,
+    /// Retries since `una_psn` moved, modulo 8.
+    pub attempt: Bits<ATTEMPT_BITS>,
+}
+
+/// Order to the timer of a queue pair; there is no `ready`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct TimerSet {
+    /// Queue pair whose timer is set.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// What it is set to.
+    pub order: TimerOrder,
+}
+
+/// The timer of a queue pair has expired. It was running for the PSN and the attempt that are named: where these
+/// have moved since, the message comes too late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Expired {
+    /// Queue pair whose timer expired.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Its generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// What the timer waited for.
+    pub kind: TimerKind,
+    /// [`TimerOrder::una_psn`] of its order.
+    pub una_psn: Bits<24>,
+    /// [`TimerOrder::attempt`] of its order.
+    pub attempt: Bits<ATTEMPT_BITS>,
+}
+
 /// Link in a chain of pool blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Link {
@@ -460,7 +514,9 @@ pub struct RequesterCounts {
     pub response_unexpected: Bit,
     /// A response to a READ or an atomic was lost.
     pub implied_nak: Bit,
-    /// A queue pair failed for a lost response, or for a NAK of a PSN sequence error.
+    /// An acknowledgement timer expired.
+    pub timeout: Bit,
+    /// A queue pair failed for a lost response, for a NAK of a PSN sequence error, or for its last timeout.
     pub retry_exhausted: Bit,
     /// A queue pair failed for an RNR NAK.
     pub rnr_retry_exceeded: Bit,

@@ -31,14 +31,15 @@
 //! made from them; turns of long messages; and responses, from acceptance until the place stage has executed
 //! their command. A burst has left when the rest of its last message is in the record of segment: no packet of
 //! that rest is sent without a turn, and it is dropped with its queue pair.
+use crate::ack_timer::AckTimer;
 use crate::acknowledge::Acknowledge;
 use crate::event_sums::EventSums;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
 use crate::local_completion_mux::LocalCompletionMux;
 use crate::messages::{
-    CheckedWqe, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, RequesterCounts, Response,
-    SLOT_BITS, Sge, SgePart, WqeBurst, WqeSlot,
+    CheckedWqe, Expired, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, RequesterCounts,
+    Response, SLOT_BITS, Sge, SgePart, WqeBurst, WqeSlot,
 };
 use crate::outstanding::{Outstanding, SHARED_BITS};
 use crate::read_response::ReadResponse;
@@ -59,7 +60,7 @@ use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
 
 /// The requester; see the module.
@@ -78,8 +79,10 @@ pub struct Requester {
     pub source_address_write_valid: Signal<In, Bit>,
     /// From control, to wqe_fetch.
     pub setup_fetch: StreamRx<SetupEvent>,
-    /// From control, to wqe_parse, segment, acknowledge and read_response.
+    /// From control, to wqe_parse, segment, acknowledge, read_response and ack_timer.
     pub setup_parse: StreamRx<SetupEvent>,
+    /// From control: register `timer_unit`.
+    pub timer_unit: Signal<In, Bits<TIMER_UNIT_BITS>>,
     /// From the doorbells: new producer index of a send queue.
     pub send_posted: Signal<In, SendsPosted>,
     /// `send_posted` is valid.
@@ -154,6 +157,7 @@ pub struct Requester {
     local_completion_mux: LocalCompletionMux,
     keys: Fifo<Invalidation, 2, 3>,
     acknowledge: Acknowledge,
+    ack_timer: AckTimer,
     issued_reads: Fifo<IssuedRead, 2, 3>,
     read_response: ReadResponse,
     in_flight_rounds: InFlightRounds,
@@ -181,6 +185,8 @@ impl Logic for Requester {
         self.issue.sweep_index.next = sweep_index;
         self.acknowledge.is_sweeping.next = is_sweeping;
         self.acknowledge.sweep_index.next = sweep_index;
+        self.ack_timer.is_sweeping.next = is_sweeping;
+        self.ack_timer.sweep_index.next = sweep_index;
         self.read_response.is_sweeping.next = is_sweeping;
         self.read_response.sweep_index.next = sweep_index;
 
@@ -190,6 +196,7 @@ impl Logic for Requester {
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[1], &mut self.segment.setup);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[2], &mut self.acknowledge.setup);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[3], &mut self.read_response.setup);
+        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[4], &mut self.ack_timer.setup);
 
         // Ready queue pairs, and their WQEs.
         self.ready_queue.posted.next = self.send_posted.val().queue_pair;
@@ -248,6 +255,15 @@ impl Logic for Requester {
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.acknowledge.failure);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake_held);
+
+        // Silence of the peer.
+        self.ack_timer.unit.next = self.timer_unit.val();
+        self.ack_timer.issued_queue_pair.next = self.issue.issued_queue_pair.val();
+        self.ack_timer.issued.next = self.issue.issued.val();
+        self.ack_timer.issued_valid.next = self.issue.issued_valid.val();
+        self.ack_timer.set.next = self.acknowledge.timer_set.val();
+        self.ack_timer.set_valid.next = self.acknowledge.timer_set_valid.val();
+        StreamTx::<Expired>::join(&mut self.ack_timer.expired, &mut self.acknowledge.expired);
 
         // Data of READs, and responses that must not overtake it.
         self.read_response.read.next = self.segment.read.val();

@@ -5,7 +5,8 @@
 //!  rx ──>│ event ─┬─ waits[0] ───┼──> stages[0]
 //!        │        ├─ waits[1] ───┼──> stages[1]
 //!        │        ├─ waits[2] ───┼──> stages[2]
-//!        │        └─ waits[3] ───┼──> stages[3]
+//!        │        ├─ waits[3] ───┼──> stages[3]
+//!        │        └─ waits[4] ───┼──> stages[4]
 //!        └───────────────────────┘
 //! ```
 //!
@@ -22,7 +23,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::setup::SetupEvent;
 
 /// Stages that take events.
-pub const STAGES: usize = 4;
+pub const STAGES: usize = 5;
 
 /// Forks setup events; see the module.
 #[derive(Default, LogicBlock, Registers)]
@@ -45,8 +46,11 @@ impl Logic for SetupFork {
     fn update(&mut self) {
         self.hold_registers();
         let is_busy = self.is_busy.q.val();
-        let is_waited_for =
-            self.waits[0].q.val() || self.waits[1].q.val() || self.waits[2].q.val() || self.waits[3].q.val();
+        let is_waited_for = self.waits[0].q.val()
+            || self.waits[1].q.val()
+            || self.waits[2].q.val()
+            || self.waits[3].q.val()
+            || self.waits[4].q.val();
         let is_done = is_busy && !is_waited_for;
         self.event.d.next = self.rx.beat.val();
         self.rx.ready.next = is_done;

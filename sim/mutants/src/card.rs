@@ -360,6 +360,20 @@ pub const FAULTS: &[Fault] = &[
         "answers",
     ),
     signal(
+        "timeout-takes-no-retry",
+        Kind::Lost,
+        ("acknowledge", "after_timeout_retries_taken", "3'h0"),
+        "a peer that does not answer is waited for again and again",
+        "silence",
+    ),
+    signal(
+        "timer-never-expires",
+        Kind::Lost,
+        ("ack_timer", "difference", "33'h0"),
+        "a peer that does not answer is waited for without end",
+        "silence",
+    ),
+    signal(
         "read-response-not-checked",
         Kind::Lost,
         ("read_response", "compare_is_right", "1'b1"),

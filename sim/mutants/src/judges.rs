@@ -61,6 +61,12 @@ pub const JUDGES: &[Judge] = &[
         "fences, limits and answers that a peer holds back",
     ),
     judge_of(
+        "silence",
+        "refusals",
+        "a_peer_that_never_answers_ends_its_queue_pair_alone",
+        "peers that do not answer",
+    ),
+    judge_of(
         "interrupts",
         "refusals",
         "events_and_interrupts_come_when_due",

@@ -12,6 +12,7 @@
 //! * [`events`]: event queues that software does not read;
 //! * [`interrupts`]: events and interrupts that are armed, masked and moderated, and a completion queue that overruns;
 //! * [`holds`]: what a send queue holds back until the peer has answered, and what it asks an answer for;
+//! * [`silence`]: peers that do not answer;
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`faults`]: host memory that the card cannot access.
@@ -34,6 +35,7 @@ mod rig;
 mod rings;
 mod scatter_gather;
 mod shared;
+mod silence;
 mod software;
 #[path = "../support/mod.rs"]
 mod support;
@@ -96,6 +98,12 @@ fn what_must_wait_is_held_back(width_bits: u32) -> Result<()> {
     rig.finish()?;
     let mut rig = Rig::with_late_writes(width_bits, 10)?;
     holds::late_writes(&mut rig)?;
+    rig.finish()
+}
+
+fn a_peer_that_never_answers_ends_its_queue_pair_alone(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 13)?;
+    silence::of_peers(&mut rig)?;
     rig.finish()
 }
 
@@ -163,6 +171,7 @@ at_both_widths! {
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
     work_before_an_unreadable_payload_completes: work_before_an_unreadable_payload_completes_at_64_bits, work_before_an_unreadable_payload_completes_at_512_bits;
     what_must_wait_is_held_back: what_must_wait_is_held_back_at_64_bits, what_must_wait_is_held_back_at_512_bits;
+    a_peer_that_never_answers_ends_its_queue_pair_alone: a_peer_that_never_answers_ends_its_queue_pair_alone_at_64_bits, a_peer_that_never_answers_ends_its_queue_pair_alone_at_512_bits;
     events_and_interrupts_come_when_due: events_and_interrupts_come_when_due_at_64_bits, events_and_interrupts_come_when_due_at_512_bits;
     send_queues_are_served_however_they_are_filled: send_queues_are_served_however_they_are_filled_at_64_bits, send_queues_are_served_however_they_are_filled_at_512_bits;
     receives_of_clients_that_end_come_back: receives_of_clients_that_end_come_back_at_64_bits, receives_of_clients_that_end_come_back_at_512_bits;

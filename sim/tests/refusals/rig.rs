@@ -468,6 +468,19 @@ impl Rig {
         pmtu: Pmtu,
         first_psn: u32,
     ) -> Result<QueuePair<ReadyToSend>> {
+        self.connect_to_endpoint_with(queue_pair, peer, version, pmtu, first_psn, |_| ())
+    }
+
+    /// The same, with other options than the usual ones.
+    pub(crate) fn connect_to_endpoint_with(
+        &self,
+        queue_pair: QueuePair<state::Init>,
+        peer: u32,
+        version: Version,
+        pmtu: Pmtu,
+        first_psn: u32,
+        change: impl FnOnce(&mut ConnectOptions),
+    ) -> Result<QueuePair<ReadyToSend>> {
         let own = queue_pair.info(version)?;
         let setup = QueuePairSetup {
             pmtu,
@@ -479,7 +492,7 @@ impl Rig {
             ..QueuePairSetup::new(peer, own.qp_number, path_to_card(version))
         };
         self.endpoint(|endpoint| endpoint.create(setup));
-        self.connect(queue_pair, peer, version, pmtu, first_psn)
+        self.connect_with(queue_pair, peer, version, pmtu, first_psn, change)
     }
 
     /// A receive of the card.

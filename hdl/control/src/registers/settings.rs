@@ -2,9 +2,9 @@
 use super::{ABOVE, OFFSET_BITS, PAGE_BITS, WORD, WORD_BITS, bit};
 use crate::register_map::{at, merge};
 use rnic_kernel::prelude::*;
-use rnic_layout::registers::HostReadLimit;
+use rnic_layout::registers::{HostReadLimit, TimerUnit};
 use rnic_messages::complete::EventQueueSetup;
-use rnic_messages::sizes::{READ_LIMIT_BITS, VECTOR_BITS};
+use rnic_messages::sizes::{READ_LIMIT_BITS, TIMER_UNIT_BITS, VECTOR_BITS};
 
 /// A write of a register, of software or of the sweep of a reset, without its reserved bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -24,6 +24,7 @@ pub(super) struct Settings {
     pub(super) control: Bits<3>,
     pub(super) own_mac: Bits<48>,
     pub(super) host_read_limit: Bits<READ_LIMIT_BITS>,
+    pub(super) timer_unit: Bits<TIMER_UNIT_BITS>,
     /// Flags of `port_control` that software may change.
     pub(super) port_flags: Bits<2>,
     pub(super) command_page: Bits<PAGE_BITS>,
@@ -37,10 +38,17 @@ pub(super) struct Settings {
     pub(super) latch_requested: Bit,
 }
 
-/// Settings whose registers have their values at reset.
-pub(super) fn settings_at_reset() -> Settings {
+/// Settings whose registers have their values at reset, those of a card of this core clock.
+pub(super) fn settings_at_reset(clock_khz: u32) -> Settings {
     let limit = HostReadLimit::RECORD.field("limit").reset;
-    Settings { host_read_limit: bits(limit), ..Settings::default() }
+    let unit = timer_unit(clock_khz).cycles;
+    Settings { host_read_limit: bits(limit), timer_unit: bits(unit.into()), ..Settings::default() }
+}
+
+/// Gives the unit of the timers at reset: cycles of the core clock in 4.096 us, rounded up.
+pub(super) fn timer_unit(clock_khz: u32) -> TimerUnit {
+    let cycles = (u64::from(clock_khz) * 4096).div_ceil(1_000_000);
+    TimerUnit { cycles: u16::try_from(cycles).expect("a core clock is below 16 GHz") }
 }
 
 /// What a write asks for once.
@@ -99,6 +107,10 @@ pub(super) fn next_settings(settings: Settings, write: RegisterWrite) -> Setting
         at::HOST_READ_LIMIT => {
             let old = bit_cast::<64, READ_LIMIT_BITS>(settings.host_read_limit);
             Settings { host_read_limit: merge(old, data, strobe).get_bits::<READ_LIMIT_BITS>(0), ..settings }
+        }
+        at::TIMER_UNIT => {
+            let old = bit_cast::<64, TIMER_UNIT_BITS>(settings.timer_unit);
+            Settings { timer_unit: merge(old, data, strobe).get_bits::<TIMER_UNIT_BITS>(0), ..settings }
         }
         at::PORT_CONTROL => {
             let flags = data.get_bits::<2>(0);
@@ -209,6 +221,8 @@ mod tests {
             (at::OWN_MAC, 0x40, none),
             (at::HOST_READ_LIMIT, 0x02, Settings { host_read_limit: bits(0xff00), ..none }),
             (at::HOST_READ_LIMIT, 0xfc, none),
+            (at::TIMER_UNIT, 0x01, Settings { timer_unit: bits(0xff), ..none }),
+            (at::TIMER_UNIT, 0xfc, none),
             (at::PORT_CONTROL, 0x01, Settings { port_flags: bits(3), ..none }),
             (at::PORT_CONTROL, 0xfe, none),
             (at::ADMIN_COMMAND_BASE, 0x03, Settings { command_page: bits(0xf), ..none }),
@@ -226,6 +240,14 @@ mod tests {
             let found = next_settings(none, write(address, all, strobe));
             assert_eq!(found, expected, "{address:x} {strobe:x}");
         }
+    }
+
+    #[test]
+    fn a_unit_of_the_timers_is_4_096_us_of_the_core_clock_rounded_up() {
+        for (clock_khz, cycles) in [(250_000, 1024), (500_000, 2048), (50_000, 205), (244_140, 1000)] {
+            assert_eq!(timer_unit(clock_khz).cycles, cycles, "{clock_khz} kHz");
+        }
+        assert_eq!(timer_unit(250_000), TimerUnit::at_reset(), "the manual shows 250 MHz");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) struct Offers {
     pub local: Bit,
     /// The local completion is of a packet that was not sent.
     pub local_fails: Bit,
+    /// A timer has expired, and was not the last input.
+    pub expired: Bit,
     /// A queue pair is in the ready queue, and there is room for all that a turn can send.
     pub turn: Bit,
     /// A response that returns from the place stage.
@@ -54,6 +56,8 @@ pub(super) fn first_step(has: Offers, responses_taken: Bits<3>) -> Step {
         Step::Failure
     } else if has.local {
         Step::Local
+    } else if has.expired {
+        Step::Timeout
     } else if has.turn && ((!has.returned && !has.response) || responses_taken.all()) {
         Step::Load
     } else if has.returned || has.response {

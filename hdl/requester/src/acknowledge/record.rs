@@ -1,6 +1,6 @@
 //! Records of a queue pair in [`Acknowledge`](super::Acknowledge), and what events, local completions and
 //! failures make of them (protocol 2.5, 2.11, 3.10).
-use crate::messages::{BLOCK_BITS, LocalCompletion, Retired};
+use crate::messages::{ATTEMPT_BITS, BLOCK_BITS, LocalCompletion, Retired};
 use crate::vendor_error;
 use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
@@ -21,6 +21,8 @@ pub(super) struct Peer {
     pub address: Bits<128>,
     pub source_address_index: Bits<SOURCE_ADDRESS_BITS>,
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
+    /// Retries after a timeout.
+    pub retry_count: Bits<ATTEMPT_BITS>,
 }
 
 /// Progress of the peer.
@@ -49,6 +51,8 @@ pub(super) struct Progress {
     pub is_draining: Bit,
     /// The queue pair is in SQD, and raises an event when nothing is left.
     pub reports_drained: Bit,
+    /// Timeouts since the acknowledged PSN moved.
+    pub retries_taken: Bits<ATTEMPT_BITS>,
 }
 
 /// Why a message fails.
@@ -72,6 +76,7 @@ pub(super) fn peer_of(event: SetupEvent) -> Peer {
         address: event.path.destination_address,
         source_address_index: event.path.source_address_index,
         completion_queue: event.path.send_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
+        retry_count: event.path.retry_count,
     }
 }
 
@@ -113,6 +118,7 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
             is_invalidated: false,
             is_draining: true,
             reports_drained: false,
+            retries_taken: bits::<ATTEMPT_BITS>(0),
             ..queued
         },
         _ => Progress { retired: Retired { una_psn: event.psn, ..progress.retired }, ..queued },

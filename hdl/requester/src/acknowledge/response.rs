@@ -1,6 +1,7 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about a response: whether it is one, what it says, and what
 //! becomes of it (protocol 1.6, 2.5, 2.11, 8.3).
 use super::record::{Failure, Peer, Progress, after_failure, concerns_progress, keeps_failure, lost_failure};
+use super::retry::retries_after;
 use super::turn::Verdict;
 use super::{AcknowledgeCounts, Step};
 use crate::messages::{Issued, Response, Retired};
@@ -291,6 +292,7 @@ pub(super) fn after_response(
 ) -> Progress {
     let failure = failure_of(check.class, arrival.syndrome, returned);
     let moved = after_acknowledgement(progress, outcome, arrival.psn);
+    let moved = Progress { retries_taken: retries_after(progress.retries_taken, check, outcome), ..moved };
     after_failure(moved, fails, check.failing_psn, failure)
 }
 
@@ -324,7 +326,7 @@ pub(super) fn is_exhausted(class: ResponseClass, syndrome: Bits<8>, returned: Re
     is_sequence_error || is_lost
 }
 
-/// Events that a step counts. `fails` says that a failure counts, `exhausts` that its message has used up its
+/// Events that a step other than a timeout counts. `fails` says that a failure counts, `exhausts` that its message has used up its
 /// retries, `is_current` that it is of the queue pair's generation. ReadResponse has counted data for which no
 /// READ waits.
 #[kernel]
@@ -353,6 +355,7 @@ pub(super) fn counts_of(
         response_never_sent: is_response && outcome.is_never_sent,
         response_reserved: is_good && class == ResponseClass::Reserved,
         response_unexpected: is_response && outcome.is_other,
+        timeout: false,
         retry_exhausted: fails && is_good && exhausts,
         rnr_retry_exceeded: fails && is_good && class == ResponseClass::NotReady,
         messages_completed: step == Step::Complete && verdict == Verdict::Success,

@@ -2,7 +2,7 @@
 //! place is left to the block; what it does in each of them is not. ReadResponse and the place stage return
 //! anything, but in order.
 use super::*;
-use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, WqeCompletion, WqeKind};
+use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, TimerKind, TimerOrder, WqeCompletion, WqeKind};
 use crate::opcode::{ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
 use crate::vendor_error;
 use rand::Rng;
@@ -52,6 +52,8 @@ struct Model {
     reads: u64,
     /// The queue pair is in SQD, and its event is due.
     reports_drained: bool,
+    /// Timeouts since `una` moved.
+    retries: u64,
 }
 
 /// Model of wqe_parse and issue for a queue pair.
@@ -105,6 +107,7 @@ struct Habits {
     /// Out of a thousand cycles.
     events: u32,
     failures: u32,
+    expiries: u32,
     answers: u32,
 }
 
@@ -114,6 +117,7 @@ struct World {
     setup: Source<SetupEvent>,
     losses: Source<GatherFailure>,
     kicks: Source<LocalCompletion>,
+    expiries: Source<Expired>,
     responses: Source<PacketToken>,
     deferred: Sink<Response>,
     returned: Source<ResponseNotice>,
@@ -124,6 +128,7 @@ struct World {
     events_offered: VecDeque<SetupEvent>,
     losses_offered: VecDeque<GatherFailure>,
     kicks_offered: VecDeque<LocalCompletion>,
+    expiries_offered: VecDeque<Expired>,
     responses_offered: VecDeque<PacketToken>,
     returned_offered: VecDeque<ResponseNotice>,
     /// Responses that read_response has, and when they return.
@@ -153,6 +158,8 @@ struct World {
     // Control.
     commands: VecDeque<SetupEvent>,
     lives: BTreeMap<usize, SetupEvent>,
+    /// What the timers were set to.
+    timers: BTreeMap<usize, TimerOrder>,
     // What is expected.
     models: BTreeMap<usize, Model>,
     completions_expected: Vec<CqeToken>,
@@ -164,7 +171,7 @@ struct World {
     completions_stall: bool,
 }
 
-fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
+fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 17] {
     [
         ("unknown_qp", block.counts.val().unknown_qp),
         ("qp_not_ready", block.counts.val().qp_not_ready),
@@ -178,6 +185,7 @@ fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
         ("response_never_sent", block.counts.val().response_never_sent),
         ("response_reserved", block.counts.val().response_reserved),
         ("response_unexpected", block.counts.val().response_unexpected),
+        ("timeout", block.counts.val().timeout),
         ("retry_exhausted", block.counts.val().retry_exhausted),
         ("rnr_retry_exceeded", block.counts.val().rnr_retry_exceeded),
         ("messages_completed", block.counts.val().messages_completed),
@@ -210,6 +218,7 @@ impl Model {
             messages: VecDeque::new(),
             reads: 0,
             reports_drained: false,
+            retries: 0,
         }
     }
 
@@ -226,7 +235,7 @@ impl Model {
                 self.has_failed |=
                     [QpState::Error as u64, QpState::SendQueueError as u64].contains(&event.state.to_u64());
             }
-            SetupKind::Restart => (self.has_failed, self.failure) = (false, None),
+            SetupKind::Restart => (self.has_failed, self.failure, self.retries) = (false, None, 0),
             SetupKind::SendPsn => self.una = psn_of(event.psn),
             _ => {}
         }
@@ -350,6 +359,34 @@ impl Model {
         }
     }
 
+    /// An expiry: the names of the counters that it moves.
+    fn takes_expiry(&mut self, expired: Expired, issued: Issued, retired: Retired) -> Vec<&'static str> {
+        if expired.generation != self.event.generation {
+            return vec!["stale_dropped"];
+        }
+        let sends = [QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64];
+        let is_in_time = psn_of(expired.una_psn) == self.una && expired.attempt == self.retries;
+        let is_outstanding = issued.generation == self.event.generation
+            && issued.count != retired.count
+            && psn_of(issued.unsent_psn) != self.una;
+        let listens = !self.has_failed && sends.contains(&self.event.state.to_u64());
+        if !is_in_time || !is_outstanding || !listens || expired.kind != TimerKind::Ack {
+            return vec![];
+        }
+        if self.event.path.retry_count != self.retries {
+            self.retries += 1;
+            return vec!["timeout"];
+        }
+        let ends = self.fails_at(self.una, CompletionStatus::RetryExceeded as u64, 0);
+        std::iter::once("timeout").chain(ends.then_some("retry_exhausted")).collect()
+    }
+
+    /// What the timer is to wait for, with the oldest unacknowledged PSN and the retries.
+    fn timer(&self) -> (TimerKind, u64, u64) {
+        let kind = if self.has_failed { TimerKind::Stop } else { TimerKind::Ack };
+        (kind, self.una.value().into(), self.retries)
+    }
+
     fn outside(&self, psn: Psn) -> &'static str {
         if psn.is_before(self.una) { "response_stale" } else { "response_never_sent" }
     }
@@ -379,7 +416,10 @@ impl Model {
             message.is_acknowledged |= message.is_sent && message.token.generation == generation;
         }
         self.messages[hit].is_acknowledged = has_it && psn_of(self.messages[hit].token.last_psn) == psn;
-        self.una = if has_it { psn.add(1) } else { psn };
+        let una = if has_it { psn.add(1) } else { psn };
+        if una != self.una {
+            (self.una, self.retries) = (una, 0);
+        }
     }
 
     /// An ACK or NAK.
@@ -456,6 +496,7 @@ impl World {
             setup: Source::of_tokens([], stalls),
             losses: Source::of_tokens([], stalls),
             kicks: Source::of_tokens([], stalls),
+            expiries: Source::of_tokens([], stalls),
             responses: Source::of_tokens([], stalls),
             deferred: Sink::new(stalls),
             returned: Source::of_tokens([], stalls),
@@ -465,6 +506,7 @@ impl World {
             events_offered: VecDeque::new(),
             losses_offered: VecDeque::new(),
             kicks_offered: VecDeque::new(),
+            expiries_offered: VecDeque::new(),
             responses_offered: VecDeque::new(),
             returned_offered: VecDeque::new(),
             placing: VecDeque::new(),
@@ -491,6 +533,7 @@ impl World {
             commands: VecDeque::new(),
             lives: INDICES.map(|index| (index, SetupEvent::default())).into(),
             models: INDICES.map(|index| (index, Model::new())).into(),
+            timers: BTreeMap::new(),
             completions_expected: vec![],
             failures_expected: vec![],
             counts: BTreeMap::new(),
@@ -512,6 +555,7 @@ impl World {
         self.setup.drive(&mut block.setup, random);
         self.losses.drive(&mut block.gather_failure, random);
         self.kicks.drive(&mut block.local_completion, random);
+        self.expiries.drive(&mut block.expired, random);
         self.responses.drive(&mut block.responses, random);
         self.deferred.drive(&mut block.response, random);
         self.returned.drive(&mut block.returned, random);
@@ -524,6 +568,7 @@ impl World {
         let has_event = self.setup.sample(&block.setup);
         let has_loss = self.losses.sample(&block.gather_failure);
         let has_local = self.kicks.sample(&block.local_completion);
+        let has_expired = self.expiries.sample(&block.expired);
         let has_input = self.responses.sample(&block.responses);
         let deferred = self.deferred.sample(&block.response);
         let has_returned = self.returned.sample(&block.returned);
@@ -535,6 +580,16 @@ impl World {
             // A pulse follows what it counts by one cycle; turns are known at their end only.
             let expected = self.counts_expected.get(name).copied().unwrap_or(0);
             assert!(name == "messages_completed" || self.counts[name] == expected, "{name}: {expected}");
+        }
+
+        // The timer is set in the cycle after a change.
+        if block.timer_set_valid.val() {
+            let set = block.timer_set.val();
+            let index = set.queue_pair.to_u64() as usize;
+            let order = set.order;
+            let found = (order.kind, order.una_psn.to_u64(), order.attempt.to_u64());
+            assert_eq!(found, self.models[&index].timer(), "cycle {}: timer of {index:#x}", self.cycle);
+            self.timers.insert(index, order);
         }
 
         // The pool shows in the next cycle what was there before this cycle.
@@ -576,6 +631,13 @@ impl World {
             } else if local.has_failed {
                 self.count("stale_dropped");
             }
+        }
+        if has_expired {
+            let expired = self.expiries_offered.pop_front().unwrap();
+            let (issued, index) = (self.issued_seen, expired.queue_pair.to_u64() as usize);
+            let retired = self.retired[&index];
+            let counters = self.models.get_mut(&index).unwrap().takes_expiry(expired, issued, retired);
+            counters.into_iter().for_each(|name| self.count(name));
         }
         if has_input {
             let packet = self.responses_offered.pop_front().unwrap();
@@ -1068,6 +1130,7 @@ impl World {
             path.source_address_index = bits(random.random_range(0..15));
             path.send_completion_queue = bits(random.random_range(0..1024));
             path.service = bits(Service::ReliableConnected as u64);
+            path.retry_count = bits(*[0, 1, 3, 7].choose(random).unwrap());
             path
         };
         self.command(index, |life| {
@@ -1160,6 +1223,28 @@ impl World {
         self.says(packet);
     }
 
+    /// An expiry of a timer, mostly of one that still runs.
+    fn random_expiry(&mut self) {
+        let index = *INDICES.choose(&mut self.random).unwrap();
+        let model = &self.models[&index];
+        let mut expired = Expired {
+            queue_pair: bits(index as u64),
+            generation: model.event.generation,
+            kind: TimerKind::Ack,
+            una_psn: bits(model.una.value().into()),
+            attempt: bits(model.retries),
+        };
+        match self.random.random_range(0..20) {
+            0 => expired.generation = expired.generation - 1,
+            1 => expired.una_psn = expired.una_psn - 1,
+            2 => expired.attempt = expired.attempt - 1,
+            3 => expired.kind = TimerKind::RnrWait,
+            _ => {}
+        }
+        self.expiries_offered.push_back(expired);
+        self.expiries.push(expired);
+    }
+
     /// Any command.
     fn random_command(&mut self) {
         let index = *INDICES.choose(&mut self.random).unwrap();
@@ -1191,6 +1276,9 @@ impl World {
         let (commands, answers, loses) =
             (happens(habits.events), happens(habits.answers), happens(habits.failures));
         let (issues, delivers, hears) = (happens(400), happens(5), happens(20));
+        if happens(habits.expiries) && self.expiries.is_done() {
+            self.random_expiry();
+        }
         if commands && self.commands.is_empty() {
             self.random_command();
         }
@@ -1264,6 +1352,10 @@ impl World {
             assert!(!sender.is_held, "{index:#x} is held with nothing in flight");
             assert_eq!(self.retired[&index].count, u64::from(sender.count));
             assert_eq!(sender.chain.len(), 1, "one block is left");
+            if let Some(order) = self.timers.get(&index) {
+                let found = (order.kind, order.una_psn.to_u64(), order.attempt.to_u64());
+                assert_eq!(found, self.models[&index].timer(), "the timer of {index:#x}");
+            }
         }
         let shared = self.senders.values().filter(|sender| sender.chain[0] >= HOMES).count();
         let all = if self.window == WINDOW { SHARED_BLOCKS } else { HOMES };
@@ -1327,12 +1419,12 @@ impl World {
 }
 
 /// No random behaviour: only what a test does.
-const CALM: Habits = Habits { events: 0, failures: 0, answers: 0 };
+const CALM: Habits = Habits { events: 0, failures: 0, expiries: 0, answers: 0 };
 
 /// Random queue pairs, WQEs, responses, failures and commands, with all ways to stall.
 #[test]
 fn messages_complete_in_order_once_and_as_the_peer_says() {
-    let habits = Habits { events: 12, failures: 8, answers: 120 };
+    let habits = Habits { events: 12, failures: 8, expiries: 4, answers: 120 };
     let (mut moved, mut wakes, mut turns, mut drained) = (BTreeSet::new(), 0, 0, 0);
     let all: BTreeSet<_> = counts_of(&Acknowledge::default()).map(|(name, _)| name).into();
     // All ways to stall, and again if something rare has not happened yet.

@@ -8,15 +8,18 @@ fn events_and_local_progress_go_before_responses_and_these_before_turns() {
         failure: true,
         local: true,
         local_fails: false,
+        expired: true,
         turn: true,
         returned: true,
         response: true,
     };
-    let quiet = Offers { setup: false, failure: false, local: false, ..all };
-    let rows: [(Offers, u64, Step); 12] = [
+    let quiet = Offers { setup: false, failure: false, local: false, expired: false, ..all };
+    let rows: [(Offers, u64, Step); 14] = [
         (all, 7, Step::Setup),
         (Offers { setup: false, ..all }, 7, Step::Failure),
         (Offers { setup: false, failure: false, ..all }, 7, Step::Local),
+        (Offers { setup: false, failure: false, local: false, ..all }, 7, Step::Timeout),
+        (Offers { expired: true, ..Offers::default() }, 0, Step::Timeout),
         (Offers { local: true, local_fails: true, ..quiet }, 7, Step::Failure),
         (Offers { local_fails: true, ..quiet }, 0, Step::Check),
         (quiet, 6, Step::Check),

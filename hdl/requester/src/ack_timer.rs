@@ -1,0 +1,177 @@
+//! AckTimer: one timer for each queue pair, which finds peers that do not answer and ends RNR waits.
+//!
+//! A timer for each queue pair would be 1,024 comparators. One deadline in a memory for each, and a visit a cycle,
+//! find an expiry at most one round late, which is short beside the shortest timeout.
+//!
+//! ```text
+//!            ┌────────────────────────────────────────────────────────────┐
+//!  unit ────>│ cycles ─> time ─────────────────────────┐                  │
+//!  setup ───>│ path: timeout, generation ─┐            v                  │
+//!  issued ──>│ sent: unsent PSN ──────────┼─ look ─> judge ─┬─> expire ───┼──> expired (acknowledge)
+//!  set ─────>│ order: kind, una, attempt ─┤   ^             │             │
+//!            │ timer: deadline, order ────┘   └─ next index │             │
+//!            │    ^                                         │             │
+//!            │    └──────────────── start, stop ────────────┘             │
+//!            └────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Nobody starts or stops a timer: a visit compares what is there. A timer of acknowledgements runs while the PSN
+//! after the last packet, which issue writes, is not the oldest unacknowledged PSN, which acknowledge writes; so
+//! a packet that leaves while the last acknowledgement arrives is never without a timer. A timer starts anew when
+//! the order is not the one that it was started for.
+//!
+//! Time is counted in units of 4.096 us, `unit` cycles each; zero counts as one. T is 2^timeout units, the delay
+//! of an RNR NAK that of its code, rounded up to units. Deadlines are compared modulo 2^33.
+//!
+//! Latency: a round is 1,024 cycles, and three from a visit to `expired`. The round stands still while `expired`
+//! waits.
+//!
+//! 1. A timer expires no earlier than T after its start, and no later than 4T or 3,584 cycles, whichever is more,
+//!    plus the cycles in which `expired` waits: at 250 MHz within 4T for every timeout. It starts with the first
+//!    packet in flight, and anew with each order of another `una_psn`, `attempt` or `kind`.
+//! 2. An RNR wait ends no earlier than the delay of its code after its order.
+//! 3. An expiry starts the next period; so one that comes too late for acknowledge costs nothing, and a queue
+//!    pair waits at `expired` at most once.
+//! 4. A queue pair that is not in RTS or SQD has no timer; a timeout of zero is no timer of acknowledgements.
+//! 5. Every memory has one writer.
+//!
+//! Protocol 1.6, 2.6, 2.7.
+use crate::messages::{Expired, Issued, RNR_CODE_BITS, TimerOrder, TimerSet};
+use rnic_blocks::logic::rom::ConstantRom;
+use rnic_blocks::memory::Memory;
+use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_layout::syndrome::rnr_timer_us;
+use rnic_messages::setup::SetupEvent;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
+use rules::{
+    Action, Look, Sent, TIME_BITS, Timer, TimerPath, action_of, expired_of, look_of, path_of, period_of,
+    sent_of, ticks, timer_after,
+};
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+/// Width of an RNR delay in units.
+const DELAY_BITS: usize = 18;
+
+/// Gives the RNR delay of a timer code in units of 4.096 us, rounded up.
+fn rnr_units(code: usize) -> Bits<DELAY_BITS> {
+    let nanoseconds = u64::from(rnr_timer_us(code as u8)) * 1000;
+    bits(nanoseconds.div_ceil(UNIT_NANOSECONDS))
+}
+
+/// Nanoseconds in a unit.
+const UNIT_NANOSECONDS: u64 = 4096;
+
+/// Timers of all queue pairs; see the module.
+#[derive(LogicBlock, Registers, Construct)]
+pub struct AckTimer {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high. A sweep must follow.
+    pub reset: Signal<In, Bit>,
+    /// The records of `sweep_index` are cleared in this cycle.
+    pub is_sweeping: Signal<In, Bit>,
+    /// Queue pair whose records are cleared.
+    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From control: register `timer_unit`, cycles in 4.096 us.
+    pub unit: Signal<In, Bits<TIMER_UNIT_BITS>>,
+    /// From control; acknowledge must have taken the event before. `ready` is always high.
+    pub setup: StreamRx<SetupEvent>,
+    /// From issue: queue pair of `issued`.
+    pub issued_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From issue: counts of the queue pair.
+    pub issued: Signal<In, Issued>,
+    /// `issued` is valid.
+    pub issued_valid: Signal<In, Bit>,
+    /// From acknowledge.
+    pub set: Signal<In, TimerSet>,
+    /// `set` is valid.
+    pub set_valid: Signal<In, Bit>,
+    /// To acknowledge; registered.
+    pub expired: StreamTx<Expired>,
+
+    paths: Memory<TimerPath, QUEUE_PAIR_BITS>,
+    sent: Memory<Sent, QUEUE_PAIR_BITS>,
+    orders: Memory<TimerOrder, QUEUE_PAIR_BITS>,
+    timers: Memory<Timer, QUEUE_PAIR_BITS>,
+    #[init(ConstantRom::new(rnr_units))]
+    rnr_delays: ConstantRom<RNR_CODE_BITS, DELAY_BITS>,
+    cycles: Reg<Bits<TIMER_UNIT_BITS>>,
+    time: Reg<Bits<TIME_BITS>>,
+    /// Queue pair whose records are read.
+    index: Reg<Bits<QUEUE_PAIR_BITS>>,
+    /// Queue pair whose records have been read.
+    looked: DFF<Bits<QUEUE_PAIR_BITS>>,
+    has_looked: Reg<Bit>,
+    /// Queue pair that is judged, and what is known of it.
+    judged: DFF<Bits<QUEUE_PAIR_BITS>>,
+    look: DFF<Look>,
+    action: Reg<Action>,
+}
+
+impl Logic for AckTimer {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let is_sweeping = self.is_sweeping.val();
+        let sweep_index = self.sweep_index.val();
+
+        // What the other stages write.
+        let event = self.setup.beat.val();
+        self.setup.ready.next = true;
+        self.paths.write_enable.next = self.setup.valid.val() || is_sweeping;
+        self.paths.write_address.next = select(is_sweeping, sweep_index, event.queue_pair);
+        self.paths.write_data.next = path_of(event, is_sweeping);
+        self.sent.write_enable.next = self.issued_valid.val() || is_sweeping;
+        self.sent.write_address.next = select(is_sweeping, sweep_index, self.issued_queue_pair.val());
+        self.sent.write_data.next = sent_of(self.issued.val(), is_sweeping);
+        let set = self.set.val();
+        self.orders.write_enable.next = self.set_valid.val() || is_sweeping;
+        self.orders.write_address.next = select(is_sweeping, sweep_index, set.queue_pair);
+        self.orders.write_data.next = select(is_sweeping, TimerOrder::default(), set.order);
+
+        // Time.
+        let is_tick = ticks(self.cycles.q.val(), self.unit.val());
+        self.cycles.d.next = select(is_tick, bits::<TIMER_UNIT_BITS>(0), self.cycles.q.val() + 1);
+        let time = self.time.q.val();
+        if is_tick {
+            self.time.d.next = time + 1;
+        }
+
+        // A visit: reads the records, finds out about them, and acts. All steps wait for an expiry to be taken.
+        let action = self.action.q.val();
+        let look = self.look.q.val();
+        let moves = action != Action::Expire || self.expired.ready.val();
+        self.paths.read_enable.next = moves;
+        self.paths.read_address.next = self.index.q.val();
+        self.sent.read_enable.next = moves;
+        self.sent.read_address.next = self.index.q.val();
+        self.orders.read_enable.next = moves;
+        self.orders.read_address.next = self.index.q.val();
+        self.timers.read_enable.next = moves;
+        self.timers.read_address.next = self.index.q.val();
+        let path = self.paths.read_data.val();
+        let order = self.orders.read_data.val();
+        let timer = self.timers.read_data.val();
+        self.rnr_delays.address.next = order.rnr_code;
+        let delay = bit_cast::<TIME_BITS, DELAY_BITS>(self.rnr_delays.value.val());
+        if moves {
+            self.index.d.next = self.index.q.val() + 1;
+            self.looked.d.next = self.index.q.val();
+            self.has_looked.d.next = !is_sweeping;
+            self.judged.d.next = self.looked.q.val();
+            self.look.d.next =
+                Look { order, generation: path.generation, period: period_of(order, path, delay) };
+            let found = look_of(path, self.sent.read_data.val(), order, timer, time);
+            self.action.d.next = select(self.has_looked.q.val(), action_of(found), Action::Nothing);
+        }
+        self.timers.write_enable.next = is_sweeping || (moves && action != Action::Nothing);
+        self.timers.write_address.next = select(is_sweeping, sweep_index, self.judged.q.val());
+        self.timers.write_data.next = timer_after(look, action, time, is_sweeping);
+        self.expired.valid.next = action == Action::Expire;
+        self.expired.beat.next = expired_of(self.judged.q.val(), look);
+    }
+}

@@ -1,0 +1,204 @@
+//! Peers that do not answer: the timer ends their queue pair, after its retries, and nobody else's.
+use crate::rig::{IPV4, PEER_FIRST, PEER_KEY, Rig, path_to_card};
+use anyhow::{Context, Result, ensure};
+use rnic_driver::state::ReadyToSend;
+use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendOptions, SendRequest};
+use rnic_endpoint::packet::Packet;
+use rnic_layout::opcode::{Operation, Transport};
+use rnic_layout::path::Pmtu;
+use rnic_layout::psn::Psn;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::registers::REG_TIMER_UNIT;
+use rnic_layout::wire::extended::AethRepr;
+use rnic_layout::wire::{BthRepr, ExtendedRepr};
+use rnic_machine::host::Bar as Window;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// QPN of the peer that does not answer: the endpoint has no such queue pair.
+const SILENT: u32 = 0x35;
+/// QPN of one that does.
+const ALIVE: u32 = 0x36;
+/// What WRITEs and READs of the silent peer name. Nobody looks.
+const NOWHERE: RemoteMemory = RemoteMemory { address: 0x1000, key: 7, bytes: 64 };
+/// Unit of the timers at reset, in cycles of 4 ns.
+const UNIT: u64 = 1024;
+/// Time from the doorbell to the packet and from an expiry to the CQE, on the slowest host and with a WRITE meanwhile.
+const REPORT: Duration = Duration::from_micros(20);
+
+/// T of a timeout, for a unit in cycles.
+fn t(timeout: u8, unit: u64) -> Duration {
+    Duration::from_nanos((4 * unit) << timeout)
+}
+
+/// A queue pair whose peer is silent, beside one with the same timer whose peer answers.
+struct Play<'rig> {
+    rig: &'rig mut Rig,
+    silent: QueuePair<ReadyToSend>,
+    first_psn: Psn,
+    alive: QueuePair<ReadyToSend>,
+    /// Completions of the silent one: `wr_id`, and status.
+    done: Vec<(u64, CompletionStatus)>,
+    counters: BTreeMap<&'static str, u64>,
+    writes: u64,
+}
+
+impl Play<'_> {
+    fn new(rig: &mut Rig, timeout: u8, unit: u64, retry_count: u8) -> Result<Play<'_>> {
+        let offset = u64::from(REG_TIMER_UNIT.offset);
+        rig.world().write_register(0, Window::Registers, offset, unit)?;
+        let silent = rig.new_queue_pair(RemoteRights::NONE)?;
+        let first_psn = Psn::wrapping(silent.info(IPV4)?.first_psn);
+        let send = |send| SendOptions { timeout, retry_count, ..send };
+        let silent = rig.connect_with(silent, SILENT, IPV4, Pmtu::Bytes1024, 0, |options| {
+            options.send = send(options.send);
+        })?;
+        let alive = rig.new_queue_pair(RemoteRights::NONE)?;
+        let alive = rig.connect_to_endpoint_with(alive, ALIVE, IPV4, Pmtu::Bytes1024, 5, |options| {
+            options.send = send(options.send);
+        })?;
+        rig.moved()?;
+        let (done, counters) = Default::default();
+        Ok(Play { rig, silent, first_psn, alive, done, counters, writes: 0 })
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.rig.world().now_ps() / 1000)
+    }
+
+    /// A SEND, a WRITE and a READ, which nobody answers.
+    fn asks(&mut self) -> Result<()> {
+        let region = self.rig.domain.allocate(64)?;
+        let send = SendRequest::send(1).inline(&[1; 9]).signalled();
+        let write = SendRequest::write(2, NOWHERE).inline(&[2; 64]).signalled();
+        let read = SendRequest::read(3, NOWHERE).sge(region).signalled();
+        Ok(self.silent.post_sends(&mut vec![send, write, read].into())?)
+    }
+
+    /// The peer that answers takes a WRITE.
+    fn lives(&mut self) -> Result<()> {
+        self.writes += 1;
+        let wr_id = 100 + self.writes;
+        let target = RemoteMemory { address: PEER_FIRST, key: PEER_KEY, bytes: 64 };
+        let write = SendRequest::write(wr_id, target).inline(&[3; 40]).signalled();
+        self.alive.post_send(write).map_err(|refused| refused.reason)?;
+        let number = self.alive.number();
+        let mut others = vec![];
+        let done = self.rig.wait("a WRITE beside the silence", |rig| {
+            let (mine, theirs) =
+                rig.completions()?.into_iter().partition::<Vec<_>, _>(|done| done.qp_number == number);
+            others.extend(theirs);
+            Ok(mine.into_iter().next())
+        })?;
+        ensure!((done.wr_id, done.status) == (wr_id, CompletionStatus::Success), "{done:?}");
+        self.done.extend(others.into_iter().map(|done| (done.wr_id, done.status)));
+        Ok(())
+    }
+
+    /// Runs until the silent queue pair has completed so much, with WRITEs of the other one meanwhile.
+    fn lives_until_done(&mut self, count: usize, limit: Duration) -> Result<Duration> {
+        let begin = self.now();
+        while self.done.len() < count {
+            self.lives()?;
+            self.rig.idle(3);
+            ensure!(self.now() - begin < 2 * limit, "{:?} in twice {limit:?}", self.done);
+        }
+        self.counts()?;
+        Ok(self.now() - begin)
+    }
+
+    /// Runs until a timeout is counted.
+    fn lives_until_timeout(&mut self, limit: Duration) -> Result<()> {
+        let begin = self.now();
+        while !self.counters.contains_key("timeout") {
+            self.counts()?;
+            ensure!(self.now() - begin < limit, "no timeout within {limit:?}");
+        }
+        Ok(())
+    }
+
+    fn counts(&mut self) -> Result<()> {
+        for (name, count) in self.rig.moved()?.named() {
+            *self.counters.entry(name).or_default() += count;
+        }
+        Ok(())
+    }
+
+    /// The peer acknowledges the first request after all.
+    fn answers_one(&self) {
+        let operation = Transport::Rc.base() | Operation::Acknowledge.code();
+        let bth = BthRepr::new(operation, self.silent.number(), self.first_psn);
+        let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 0x1f, msn: Psn::wrapping(1) });
+        self.rig.send(&[Packet::new(bth, vec![aeth], vec![]).frame(&path_to_card(IPV4), 3)]);
+    }
+
+    /// Everything has completed as expected, and nothing else was counted than so many timeouts.
+    fn ends(self, done: &[(u64, CompletionStatus)], timeouts: u64) -> Result<()> {
+        ensure!(self.done == done, "{:?}, expected {done:?}", self.done);
+        let expected = BTreeMap::from([("retry_exhausted", 1), ("timeout", timeouts)]);
+        ensure!(self.counters == expected, "{:?}, expected {expected:?}", self.counters);
+        let Play { rig, silent, alive, .. } = self;
+        ensure!(rig.event()?.is_none(), "the CQE says it");
+        ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
+        drop((silent, alive));
+        rig.settle()
+    }
+}
+
+/// The messages of a queue pair whose peer never answers.
+const ALL_FAIL: [(u64, CompletionStatus); 3] =
+    [(1, CompletionStatus::RetryExceeded), (2, CompletionStatus::Flushed), (3, CompletionStatus::Flushed)];
+
+/// A peer that never answers: the queue pair ends after `retry_count` and one timeouts, each between T and 4T.
+fn never_answers(rig: &mut Rig, timeout: u8, unit: u64, retry_count: u8) -> Result<()> {
+    let mut play = Play::new(rig, timeout, unit, retry_count)?;
+    // Nothing is in flight, so nothing expires.
+    let timeouts = u32::from(retry_count) + 1;
+    let t = t(timeout, unit) * timeouts;
+    play.rig.idle((t * 2).as_nanos() as usize / 100);
+    play.asks()?;
+    let after = play.lives_until_done(ALL_FAIL.len(), 4 * t)?;
+    ensure!(after >= t && after <= 4 * t + REPORT, "{timeouts} timeouts in {after:?}, of {t:?} together");
+    play.ends(&ALL_FAIL, timeouts.into())
+}
+
+/// A peer that answers once, after a timeout: that gives the retry back.
+fn answers_once(rig: &mut Rig) -> Result<()> {
+    let t = t(5, UNIT);
+    let mut play = Play::new(rig, 5, UNIT, 1)?;
+    play.asks()?;
+    play.lives_until_timeout(4 * t + REPORT)?;
+    play.answers_one();
+    let after = play.lives_until_done(ALL_FAIL.len(), 8 * t)?;
+    ensure!(after >= t * 2 && after <= 8 * t + REPORT, "two timeouts in {after:?}, of {t:?} each");
+    let done = [
+        (1, CompletionStatus::Success),
+        (2, CompletionStatus::RetryExceeded),
+        (3, CompletionStatus::Flushed),
+    ];
+    play.ends(&done, 3)
+}
+
+/// A timeout of zero: nothing expires.
+fn waits_for_ever(rig: &mut Rig) -> Result<()> {
+    let mut play = Play::new(rig, 0, 1, 0)?;
+    play.asks()?;
+    play.rig.idle(400);
+    play.lives()?;
+    ensure!(play.done.is_empty(), "{:?}", play.done);
+    let moved = play.rig.moved()?;
+    ensure!(moved.named().is_empty(), "{moved:?}");
+    let Play { rig, silent, alive, .. } = play;
+    drop((silent, alive));
+    rig.settle()
+}
+
+/// Peers that never answer, or once.
+pub(crate) fn of_peers(rig: &mut Rig) -> Result<()> {
+    for (timeout, unit, retry_count) in [(3, UNIT, 0), (6, UNIT / 8, 2)] {
+        never_answers(rig, timeout, unit, retry_count)
+            .with_context(|| format!("timeout {timeout}, unit {unit}, retry_count {retry_count}"))?;
+    }
+    answers_once(rig).context("an answer after a timeout")?;
+    waits_for_ever(rig).context("no timeout")
+}

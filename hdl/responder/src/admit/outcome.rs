@@ -86,13 +86,10 @@ fn order_of(found: Findings) -> Order {
     }
 }
 
-/// Says whether the access flags of the queue pair and the alignment of an atomic permit a READ or an atomic
-/// (protocol 3.6 rows 5 and 6).
+/// Says whether the access flags of the queue pair permit a READ or an atomic (protocol 3.6 row 5).
 #[kernel]
-fn may_read(path: AdmitPath, found: Findings) -> Bit {
-    let class = found.class;
-    let has_right = if class.is_atomic { path.remote_atomic && found.is_aligned } else { path.remote_read };
-    class.is_read && has_right
+fn may_read(path: AdmitPath, class: PacketClass) -> Bit {
+    class.is_read && select(class.is_atomic, path.remote_atomic, path.remote_read)
 }
 
 /// Says whether the access flags of the queue pair, the alignment of an atomic and the READs in flight permit
@@ -100,7 +97,8 @@ fn may_read(path: AdmitPath, found: Findings) -> Bit {
 #[kernel]
 fn is_allowed(path: AdmitPath, found: Findings) -> Bit {
     let class = found.class;
-    let may_read = may_read(path, found) && found.has_slot;
+    let is_aligned = !class.is_atomic || found.is_aligned;
+    let may_read = may_read(path, class) && is_aligned && found.has_slot;
     class.is_send || (class.is_write && path.remote_write) || may_read
 }
 
@@ -158,9 +156,9 @@ pub(super) fn outcome_of(
     let refuses = order.is_expected && !is_not_ready && !is_valid;
     let naks_gap = order.is_gap && !record.nak_sent;
     let repeats = order.is_duplicate && can_repeat(found.class) && token.ack_request;
-    // A duplicate is not counted among the READs in flight (protocol 3.5).
-    let asks_again =
-        order.is_duplicate && may_read(path, found) && found.lengths.is_empty && !token.pad_mismatch;
+    // A duplicate is not counted among the READs in flight (protocol 3.5), and the word of an atomic is not touched.
+    let may_ask = may_read(path, found.class) && found.lengths.is_empty && !token.pad_mismatch;
+    let asks_again = order.is_duplicate && may_ask;
     let flush = flush_of(is_sweep, path, record, found);
     Outcome {
         decision: if flush.flushes {

@@ -305,8 +305,7 @@ fn the_sweep_flushes_the_held_wqe_then_the_posted_ones_then_reports() {
     }
 }
 
-/// Protocol 3.4: what is asked for again must be a request that could have been executed. It is not counted against the READs in
-/// flight (protocol 3.5).
+/// Protocol 3.4, 3.5: a duplicate is not counted against the READs in flight, and of an atomic only the PSN matters.
 #[test]
 fn a_duplicate_read_or_atomic_is_answered_unless_it_is_malformed_or_has_no_right() {
     let malformed = PacketToken { pad_mismatch: true, ..token(true) };
@@ -319,7 +318,7 @@ fn a_duplicate_read_or_atomic_is_answered_unless_it_is_malformed_or_has_no_right
         (0x0c, 1, token(false), ALL_RIGHTS, true),
         (0x0c, 2, token(false), ALL_RIGHTS, false),
         (0x0c, 3, token(false), ALL_RIGHTS, true),
-        (0x14, 3, token(false), ALL_RIGHTS, false),
+        (0x14, 3, token(false), ALL_RIGHTS, true),
         (0x0c, 0, malformed, ALL_RIGHTS, false),
     ] {
         let mut found = Findings { psn_check: PsnCheck::Duplicate, ..good(opcode) };

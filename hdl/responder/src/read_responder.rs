@@ -56,7 +56,6 @@
 //!
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
-use finder::Finder;
 use queue::{Change, ReadyPairs};
 use record::{Life, Progress, Response, TURN_LOG2, life_after};
 use replays::ReplayTable;
@@ -71,8 +70,8 @@ use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use sender::ResponseSender;
-use sequencer::{Offers, Sequencer};
-use step::{Step, release_step};
+use sequencer::Sequencer;
+use step::Step;
 use table::RequestTable;
 use turn::Turn;
 
@@ -131,7 +130,6 @@ pub struct ReadResponder {
     pub counts: Signal<Out, ReadResponderCounts>,
 
     table: RequestTable,
-    finder: Finder,
     replays: ReplayTable,
     ready_pairs: ReadyPairs,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
@@ -148,6 +146,11 @@ impl Logic for ReadResponder {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
+        StreamRx::<SetupEvent>::link(&mut self.setup, &mut self.sequencer.setup);
+        StreamRx::<ReadRequest>::link(&mut self.request, &mut self.sequencer.request);
+        StreamRx::<ReadRelease>::link(&mut self.release, &mut self.sequencer.release);
+        StreamRx::<AtomicResult>::link(&mut self.result, &mut self.sequencer.result);
+        StreamTx::<ReadRequest>::join(&mut self.sequencer.duplicate, &mut self.replays.duplicate);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.sender.access_answer);
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.sender.gather);
@@ -165,33 +168,17 @@ impl Logic for ReadResponder {
         let turn_pair = self.turn.turn_pair.val();
         let is_replaying = self.turn.is_replaying.val();
         let event = self.setup.beat.val();
-        let request = self.request.beat.val();
         let release = self.release.beat.val();
         let current = self.turn.current.val();
-        let again = self.finder.head.val();
 
-        // What may be done next. A request waits while a duplicate is looked up, since it may take the slot that is
-        // found.
-        let has_room = self.replays.has_room.val();
-        let is_searching = !self.finder.is_idle.val() && !self.finder.is_done.val();
-        let may_repeat = self.finder.has_head.val() && !is_searching && has_room;
-        self.sequencer.offers.next = Offers {
-            has_setup: self.setup.valid.val(),
-            setup_pair: event.queue_pair,
-            has_request: self.request.valid.val()
-                && !request.is_again
-                && self.finder.is_idle.val()
-                && has_room,
-            request_pair: request.queue_pair,
-            has_release: self.release.valid.val() && (!release.is_again || may_repeat),
-            release_pair: release.queue_pair,
-            release_step: release_step(release, self.finder.is_done.val()),
-            has_result: self.result.valid.val(),
-            result_pair: self.result.beat.val().queue_pair,
-            may_turn: self.ready_pairs.has_head.val() && self.responses.level.val() <= WAITING_MAX,
-            ready_pair: self.ready_pairs.head.val(),
-            may_make: self.requests.rx.ready.val() && self.responses.rx.ready.val(),
-        };
+        // What is done next.
+        self.sequencer.may_store.next = self.replays.may_store.val();
+        self.sequencer.may_repeat.next = self.replays.may_repeat.val();
+        self.sequencer.is_sought.next = self.replays.is_sought.val();
+        self.sequencer.may_turn.next =
+            self.ready_pairs.has_head.val() && self.responses.level.val() <= WAITING_MAX;
+        self.sequencer.ready_pair.next = self.ready_pairs.head.val();
+        self.sequencer.may_make.next = self.requests.rx.ready.val() && self.responses.rx.ready.val();
         let chosen = self.sequencer.chosen.val();
         let reads = self.sequencer.reads.val();
         let looks = step == Step::Look;
@@ -220,12 +207,6 @@ impl Logic for ReadResponder {
         let fails = may_release && release.write_failed;
         let releases = may_release && !release.write_failed && released.count != noted.count;
         let is_waiting = progress.served != released.count;
-        let repeats = step == Step::Repeat;
-        self.setup.ready.next = sets;
-        let is_stored = step == Step::Store || (request.is_again && self.finder.request.ready.val());
-        self.request.ready.next = is_stored;
-        self.release.ready.next = step == Step::Release || repeats;
-        self.result.ready.next = step == Step::Result;
         self.table.queue_pair.next = queue_pair;
         self.table.clears.next = clears;
         self.table.sweep.next = sweep;
@@ -233,28 +214,23 @@ impl Logic for ReadResponder {
         self.table.drops.next = drops;
         self.table.next_life.next = select(sets, life_set, Life { write_failed: true, ..life });
         self.table.stores.next = step == Step::Store;
-        self.table.request.next = request;
+        self.table.request.next = self.request.beat.val();
         self.table.results.next = step == Step::Result;
         self.table.result.next = self.result.beat.val();
 
         // Duplicates. A turn that answers requests of the queue pair has its newest progress.
-        self.finder.request.valid.next = self.request.valid.val() && request.is_again;
-        self.finder.request.beat.next = request;
-        self.finder.begins.next = step == Step::Seek;
-        self.finder.noted.next = noted;
-        self.finder.takes.next = repeats;
-        self.finder.may_seek.next = !loads;
-        self.finder.slot.next = self.table.slot.val();
-        self.table.seeks.next = self.finder.seeks.val();
-        self.table.seek_pair.next = again.queue_pair;
-        self.table.seek_slot.next = self.finder.seek_slot.val();
-        self.replays.generation.next = life.generation;
-        self.replays.noted.next = noted.count;
+        let slot = self.table.slot.val();
+        self.replays.begins_search.next = step == Step::Seek;
+        self.replays.may_seek.next = !loads;
+        self.replays.slot.next = slot;
+        self.table.seeks.next = self.replays.seeks.val();
+        self.table.seek_pair.next = self.replays.seek_pair.val();
+        self.table.seek_slot.next = self.replays.seek_slot.val();
+        self.replays.life.next = life;
+        self.replays.noted.next = noted;
         self.replays.is_replaying.next = is_turns && is_replaying;
-        self.replays.repeats.next = repeats;
-        self.replays.is_live.next = life.serves && life.generation == again.generation && !release.is_dropped;
-        self.replays.again.next = again;
-        self.replays.found.next = self.finder.found.val();
+        self.replays.repeats.next = step == Step::Repeat;
+        self.replays.is_dropped.next = release.is_dropped;
         self.replays.progress.next = select(is_turns && !is_replaying, current, progress);
         self.replays.stores.next = self.table.keeps_request.val();
         let aborts = self.replays.aborts.val();
@@ -262,7 +238,6 @@ impl Logic for ReadResponder {
         // A turn: the replay or the oldest request, from the byte where the last turn ended.
         let has_work = life.serves && (is_waiting || replay.is_active);
         let oldest = progress.served.get_bits::<READ_SLOT_BITS>(0);
-        let slot = self.table.slot.val();
         self.table.fetches.next = loads;
         self.table.fetched.next = select(replay.is_active, replay.slot, oldest);
         self.turn.loads.next = loads;

@@ -1,22 +1,32 @@
-//! Sequencer: chooses what [`ReadResponder`](super::ReadResponder) does next, an event or a response of a turn.
+//! Sequencer: takes the events of [`ReadResponder`](super::ReadResponder), and chooses what it does next: an event or
+//! a response of a turn.
 //!
 //! ```text
-//!  offers ──> choice ──> reads, chosen (queue pair whose records are read)
-//!    step ─────^  └────> next step
+//!  setup ───┐
+//!  request ─┼─> offers ──> choice ──> reads, chosen (queue pair whose records are read)
+//!  release ─┤                │ ^
+//!  result ──┘                v └── step
+//!                         next step
 //! ```
 //!
 //! 1. Events come first, but between two of them a turn makes a response.
-//! 2. In the cycle after `reads`, the records of `queue_pair` are there. A turn that an event interrupts goes on
-//!    after it, unless it `loses_turn`.
+//! 2. In the cycle after `reads`, the records of `queue_pair` are there, and an event leaves its stream. A turn that
+//!    an event interrupts goes on after it, unless it `loses_turn`.
+//! 3. Duplicates go on to `duplicate`, where they wait for their release. A release of one is taken when it was
+//!    looked up; a request waits while one is, since it may take the slot that is found.
 //!
 //! Reset clears the records of all queue pairs, one a cycle.
-use super::step::{Inputs, Step, event_step, step_after};
+use super::step::{Inputs, Step, event_step, release_step, step_after};
+use crate::messages::AtomicResult;
+use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_messages::read::{ReadRelease, ReadRequest};
+use rnic_messages::setup::SetupEvent;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// What may be done, and the queue pair that it is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub(super) struct Offers {
+struct Offers {
     /// There is a setup event.
     pub has_setup: Bit,
     /// Its queue pair.
@@ -35,12 +45,8 @@ pub(super) struct Offers {
     pub has_result: Bit,
     /// Its queue pair.
     pub result_pair: Bits<QUEUE_PAIR_BITS>,
-    /// A queue pair waits for its turn, and there is room for all responses of a turn.
-    pub may_turn: Bit,
-    /// That queue pair.
+    /// The queue pair that waits for its turn.
     pub ready_pair: Bits<QUEUE_PAIR_BITS>,
-    /// There is room for a response.
-    pub may_make: Bit,
 }
 
 /// Gives the queue pair of the first offer.
@@ -64,8 +70,28 @@ pub(super) struct Sequencer {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// What may be done.
-    pub offers: Signal<In, Offers>,
+    /// Setup events.
+    pub setup: StreamRx<SetupEvent>,
+    /// Requests; `ready` is combinational from the beat.
+    pub request: StreamRx<ReadRequest>,
+    /// Releases.
+    pub release: StreamRx<ReadRelease>,
+    /// Results of atomics.
+    pub result: StreamRx<AtomicResult>,
+    /// The duplicates among the requests; combinational.
+    pub duplicate: StreamTx<ReadRequest>,
+    /// A request may be stored.
+    pub may_store: Signal<In, Bit>,
+    /// The oldest duplicate may be looked up or answered.
+    pub may_repeat: Signal<In, Bit>,
+    /// It was looked up.
+    pub is_sought: Signal<In, Bit>,
+    /// A queue pair waits for its turn, and there is room for all responses of a turn.
+    pub may_turn: Signal<In, Bit>,
+    /// That queue pair.
+    pub ready_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// There is room for a response.
+    pub may_make: Signal<In, Bit>,
     /// Queue pair of the turn.
     pub turn_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// An event ends the turn.
@@ -111,12 +137,32 @@ impl Logic for Sequencer {
         let sweep = self.swept.q.val();
         let has_turn = self.has_turn.q.val();
         let turn_is_next = self.turn_is_next.q.val();
-        let offers = self.offers.val();
+        let request = self.request.beat.val();
+        let release = self.release.beat.val();
+        let offers = Offers {
+            has_setup: self.setup.valid.val(),
+            setup_pair: self.setup.beat.val().queue_pair,
+            has_request: self.request.valid.val() && !request.is_again && self.may_store.val(),
+            request_pair: request.queue_pair,
+            has_release: self.release.valid.val() && (!release.is_again || self.may_repeat.val()),
+            release_pair: release.queue_pair,
+            release_step: release_step(release, self.is_sought.val()),
+            has_result: self.result.valid.val(),
+            result_pair: self.result.beat.val().queue_pair,
+            ready_pair: self.ready_pair.val(),
+        };
+        self.duplicate.valid.next = self.request.valid.val() && request.is_again;
+        self.duplicate.beat.next = request;
+        self.setup.ready.next = step == Step::Setup;
+        self.request.ready.next = step == Step::Store || (request.is_again && self.duplicate.ready.val());
+        self.release.ready.next = step == Step::Release || step == Step::Repeat;
+        self.result.ready.next = step == Step::Result;
+        let may_make = self.may_make.val();
         let has_event = offers.has_setup || offers.has_request || offers.has_release || offers.has_result;
-        let yields = step == Step::Make && !(turn_is_next && offers.may_make);
+        let yields = step == Step::Make && !(turn_is_next && may_make);
         let takes_event = has_event && (step == Step::Idle || yields);
-        let makes = step == Step::Make && offers.may_make && !takes_event;
-        let takes_turn = step == Step::Idle && !has_event && offers.may_turn;
+        let makes = step == Step::Make && may_make && !takes_event;
+        let takes_turn = step == Step::Idle && !has_event && self.may_turn.val();
         let chosen = chosen_of(offers);
         let reads = takes_event || takes_turn;
         if reads {

@@ -180,8 +180,6 @@ pub(crate) struct Side {
     wr_id: u64,
     begun: Begun,
     asked: u32,
-    /// It was sent a frame in this batch.
-    is_touched: bool,
     /// Requests of the card that wait for their responses, in order. While there are some, the peer sends responses only: a
     /// failure of the requester may cut off answers of the responder.
     outstanding: VecDeque<Asked>,
@@ -448,7 +446,6 @@ impl Ground {
                 wr_id: 0,
                 begun: Begun::Nothing,
                 asked: 0,
-                is_touched: false,
                 outstanding: VecDeque::new(),
                 landing: Some(landing),
                 landing_place,
@@ -540,7 +537,7 @@ impl Ground {
                 again += 1;
             }
             let side = &mut self.sides[index];
-            (side.asked, side.is_touched, side.is_read_raced) = (0, false, false);
+            (side.asked, side.is_read_raced) = (0, false);
             side.read.clear();
             let wanted = if random.random_bool(0.1) { 0 } else { RECEIVES };
             while side.posted.len() < wanted {
@@ -672,9 +669,9 @@ impl Ground {
 
     /// Returns whether a frame is left out:
     ///
-    /// * one that repeats a READ or an atomic, if it is not the first frame of its queue pair in a batch. The reference answers all one
-    ///   by one; the card answers once what is asked for again before its answer has begun, and goes back when the peer does
-    ///   (protocol 3.4): what it sends then depends on time;
+    /// * one that repeats a READ or an atomic. The reference answers all, in the order in which they came. The card answers them
+    ///   before what it has not answered yet, and one that follows in the place of the one before it (protocol 3.4): what it sends
+    ///   depends on time;
     /// * a request of a peer that owes a response, which it has become by a mutation. If the next response fails the queue pair,
     ///   whether the request is still answered depends on time;
     /// * the response to a READ or an atomic whose syndrome is not that of an ACK, or that of an atomic with a payload or a pad.
@@ -687,7 +684,7 @@ impl Ground {
         let is_duplicate =
             matches!(packet.bth.psn.check(self.reference.expected_psn(number)), PsnCheck::Duplicate(_));
         match opcode::lookup(packet.bth.opcode).map(|row| row.operation) {
-            Some(Op::ReadRequest | Op::CompareSwap | Op::FetchAdd) if is_duplicate => side.is_touched,
+            Some(Op::ReadRequest | Op::CompareSwap | Op::FetchAdd) if is_duplicate => true,
             Some(
                 Op::ReadResponseFirst | Op::ReadResponseLast | Op::ReadResponseOnly | Op::AtomicAcknowledge,
             ) => {
@@ -705,11 +702,6 @@ impl Ground {
 
     /// Gives a frame to the reference, and keeps what it does.
     pub(crate) fn tell(&mut self, frame: &[u8]) -> Result<Outcome> {
-        if let Ok(packet) = PacketRepr::parse(frame)
-            && let Some(side) = self.side_of(packet.bth.destination_qp)
-        {
-            side.is_touched = true;
-        }
         let outcome = self.reference.receive(frame);
         if let (Outcome::Executed | Outcome::Duplicate, Ok(packet)) = (outcome, PacketRepr::parse(frame)) {
             let number = packet.bth.destination_qp;

@@ -213,7 +213,16 @@ pub(super) fn slot_of_turn(slot: Slot, replay: Replay) -> Slot {
     }
 }
 
-/// Makes the next response to a request; `is_later` says that it is not the first of its READ, or of its replay.
+/// Place of a response among those of its READ, or of its replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Place {
+    /// It is not the first.
+    pub is_later: Bit,
+    /// It is the last.
+    pub is_last: Bit,
+}
+
+/// Makes the next response to a request.
 #[kernel]
 pub(super) fn response_of(
     queue_pair: Bits<QUEUE_PAIR_BITS>,
@@ -222,18 +231,17 @@ pub(super) fn response_of(
     slot: Slot,
     value: Value,
     payload_bytes: Bits<13>,
-    is_later: Bit,
-    is_last: Bit,
+    place: Place,
 ) -> Response {
     Response {
         queue_pair,
         generation: life.generation,
         is_first: !progress.has_begun,
-        opcode: opcode_of(slot.is_atomic, is_later, is_last),
+        opcode: opcode_of(slot.is_atomic, place.is_later, place.is_last),
         psn: slot.psn + progress.packets,
         msn: slot.msn,
         payload_bytes,
-        ends: is_last,
+        ends: place.is_last,
         original: value.original,
         has_failed: value.has_failed || life.write_failed,
     }
@@ -349,8 +357,15 @@ mod tests {
         for (write_failed, atomic_failed) in [(false, false), (false, true), (true, false), (true, true)] {
             let life = Life { write_failed, ..Life::default() };
             let value = Value { has_failed: atomic_failed, ..Value::default() };
-            let response =
-                response_of(bits(5), life, Progress::default(), Slot::default(), value, bits(0), false, true);
+            let response = response_of(
+                bits(5),
+                life,
+                Progress::default(),
+                Slot::default(),
+                value,
+                bits(0),
+                Place { is_later: false, is_last: true },
+            );
             assert_eq!(response.has_failed, write_failed || atomic_failed);
         }
     }
@@ -396,8 +411,15 @@ mod tests {
         for (progress, is_first, psn, opcode, address) in
             [(Progress::default(), true, 0xff_ffff, 0x0d, 0x1000), (begun, false, 1, 0x0e, 0x1200)]
         {
-            let response =
-                response_of(bits(5), life, progress, slot, Value::default(), bits(256), !is_first, false);
+            let response = response_of(
+                bits(5),
+                life,
+                progress,
+                slot,
+                Value::default(),
+                bits(256),
+                Place { is_later: !is_first, is_last: false },
+            );
             assert_eq!((response.queue_pair, response.generation), (bits(5), bits(3)));
             assert_eq!((response.is_first, response.ends), (is_first, false));
             assert_eq!((response.psn, response.opcode), (bits(psn), bits(opcode)));

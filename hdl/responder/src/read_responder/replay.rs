@@ -356,7 +356,7 @@ mod tests {
             let measured = measure(again, atomic);
             assert_eq!(contains(measured, again), is_contained, "{again:?}");
             if is_contained {
-                assert_eq!(found_of(measured, again, bits(5)).is_whole, true);
+                assert!(found_of(measured, again, bits(5)).is_whole);
                 assert_eq!(found_of(measured, again, bits(5)).bytes, bits(0));
             }
         }

@@ -13,8 +13,8 @@
 //! 2. A turn answers the replay of the queue pair, if it has one, or else its oldest request.
 //! 3. After a failed write, the only response of a turn has no payload, and ends its request.
 use super::record::{
-    Life, Progress, Response, Slot, Value, access_request_of, goes_on, progress_after_turn, progress_of_turn,
-    response_of, slot_of_turn, turn_packets, value_of,
+    Life, Place, Progress, Response, Slot, Value, access_request_of, goes_on, progress_after_turn,
+    progress_of_turn, response_of, slot_of_turn, turn_packets, value_of,
 };
 use super::replay::Replay;
 use rnic_kernel::prelude::*;
@@ -126,9 +126,8 @@ impl Logic for Turn {
         self.turn_pair.next = turn_pair;
         self.is_replaying.next = replay.is_active;
         self.current.next = current;
-        let goes_on = self.goes_on_held.q.val();
-        self.response.next =
-            response_of(turn_pair, life, current, slot, value, payload_bytes, goes_on, is_last);
+        let place = Place { is_later: self.goes_on_held.q.val(), is_last };
+        self.response.next = response_of(turn_pair, life, current, slot, value, payload_bytes, place);
         self.access_request.next = access_request_of(life, current, slot, payload_bytes);
         self.ends_turn.next = is_last || self.packets_left.q.val() == 1;
         self.is_last.next = is_last;

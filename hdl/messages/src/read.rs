@@ -20,6 +20,8 @@ pub struct ReadRequest {
     pub generation: Bits<GENERATION_BITS>,
     /// PSN of the first response.
     pub psn: Bits<24>,
+    /// PSN of the last response.
+    pub last_psn: Bits<24>,
     /// MSN of the responses.
     pub msn: Bits<24>,
     /// R_Key of the region.
@@ -30,10 +32,12 @@ pub struct ReadRequest {
     pub length: Bits<32>,
     /// The request is an atomic: its response has the original value, and `key` and `address` are ignored.
     pub is_atomic: Bit,
+    /// The request is a duplicate: the peer asks again for an earlier request, or for a part of one.
+    pub is_again: Bit,
 }
 
 /// Release of the oldest request of a queue pair that is not released: the writes before it are done. Or the end
-/// of the requests that are.
+/// of the requests that are. Duplicates are released in their order, each once, whatever becomes of its queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRelease {
     /// Index of the queue pair.
@@ -43,6 +47,21 @@ pub struct ReadRelease {
     /// Nothing is released: the host has refused a write behind the released requests, and NAK 0x63 takes the
     /// place of their first response that is not made.
     pub write_failed: Bit,
+    /// The oldest duplicate of all queue pairs is released instead.
+    pub is_again: Bit,
+    /// With `is_again`: the queue pair was restarted or has failed, and the duplicate gets no answer.
+    pub is_dropped: Bit,
+}
+
+/// Duplicates of READs and atomics that were released, and get no answer of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReadsWithdrawn {
+    /// Index of the queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Generation of that queue pair.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Number of them, at least one.
+    pub count: Bits<READ_COUNT_BITS>,
 }
 
 /// The last response to a READ has been passed to the transmit path; there is no `ready`.

@@ -6,7 +6,7 @@ use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 use rnic_kernel::prelude::*;
 
 /// Width of the body of a [`PlaceNotice`]: that of the larger kind, acknowledgements.
-pub const NOTICE_BODY_BITS: usize = 27;
+pub const NOTICE_BODY_BITS: usize = 28;
 /// Width of the body of a response.
 const RESPONSE_BODY_BITS: usize = 13;
 /// Bits of a body that a response does not have.
@@ -62,6 +62,8 @@ pub struct AckNotice {
     pub is_read: Bit,
     /// With `is_read`: the request is an atomic, which may be executed now.
     pub is_atomic: Bit,
+    /// With `is_read`: the peer asks again for a READ or an atomic, which may be answered again.
+    pub is_again: Bit,
     /// Host writes that must be done before the acknowledge packet leaves, modulo 2^16; filled in by place.
     pub write_count: Bits<WRITE_COUNT_BITS>,
     /// A NAK that moves the queue pair to ERR without a CQE in error: an asynchronous event reports it.
@@ -79,7 +81,7 @@ pub fn ack_notice(ack: AckNotice) -> PlaceNotice {
         syndrome: ack.syndrome,
         write_count: ack.write_count,
         write_failed: false,
-        body: cat!(ack.has_event, ack.is_atomic, ack.is_read, ack.msn),
+        body: cat!(ack.is_again, ack.has_event, ack.is_atomic, ack.is_read, ack.msn),
     }
 }
 
@@ -96,6 +98,7 @@ pub fn ack_of(notice: PlaceNotice) -> AckNotice {
         is_atomic: notice.body.get_bit(25),
         write_count: notice.write_count,
         has_event: notice.body.get_bit(26),
+        is_again: notice.body.get_bit(27),
     }
 }
 
@@ -192,6 +195,7 @@ mod tests {
                 is_atomic: seed & 2 != 0,
                 write_count: number(seed + 6),
                 has_event: seed & 4 != 0,
+                is_again: seed & 8 != 0,
             };
             let notice = ack_notice(ack);
             assert_eq!((notice.kind, notice.write_failed), (PlaceNoticeKind::Ack, false));

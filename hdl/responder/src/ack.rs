@@ -7,7 +7,8 @@
 //!  setup ─────────┐    ┌──────┐     ┌──────────────────────────────────┐
 //!  write_failure ─┼───>│ Idle ├────>│ Setup, Fail, Close, Owe or Send  ├──> tx (AETH)
 //!  place_reply ───┤    └──┬───┘     └──┬──────────────────┬────────────┘
-//!  read_closed ───┤       v records    v                  ├──> release, atomic_release
+//!  read_closed, ──┤       v records    v                  ├──> release, atomic_release
+//!  withdrawn      │
 //!  done_count ──> ready queue of queue pairs that owe     └──> failure
 //!                 a reply, each once
 //! ```
@@ -29,8 +30,11 @@
 //!    is on its way to the wire. Replies of a queue pair wait while one is open, so none overtakes a response
 //!    (protocol 3.5, 3.8). One that became a NAK, or that ERR leaves unanswered, stays open, so nothing follows
 //!    that NAK, and nothing passes that READ.
-//! 6. An atomic that was admitted is released whatever becomes of its queue pair.
-//! 7. A NAK that fails the queue pair does so when it leaves (protocol 3.6), so earlier replies have left.
+//! 6. A duplicate READ or atomic is open, too, until it is answered or withdrawn, so that the acknowledgements of
+//!    what the peer sent after it do not overtake its answer (protocol 3.4). It covers no PSN.
+//! 7. An atomic that was admitted is released whatever becomes of its queue pair, and so is a duplicate, with
+//!    `is_dropped`.
+//! 8. A NAK that fails the queue pair does so when it leaves (protocol 3.6), so earlier replies have left.
 //!
 //! Reset sweeps all records in 1,024 cycles. Protocol 1.6, 3.8; design decisions 4 and 11.
 use crate::messages::{AckCounts, AtomicRelease};
@@ -43,7 +47,7 @@ use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::WriteFailure;
-use rnic_messages::read::{ReadClosed, ReadRelease};
+use rnic_messages::read::{READ_COUNT_BITS, ReadClosed, ReadRelease, ReadsWithdrawn};
 use rnic_messages::receive::AckNotice;
 use rnic_messages::setup::{QpNotice, SetupEvent};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
@@ -72,7 +76,7 @@ enum Step {
     Setup,
     /// Applies a failed host write.
     Fail,
-    /// The last response of a READ is on its way.
+    /// The last response of a READ is on its way, or duplicates get no answer.
     Close,
     /// A reply is owed.
     Owe,
@@ -104,6 +108,8 @@ pub struct Ack {
     pub read_closed: Signal<In, ReadClosed>,
     /// `read_closed` is valid; it is taken in any case.
     pub read_closed_valid: Signal<In, Bit>,
+    /// From the READ responder: duplicates that get no answer; taken in bounded time, whatever the outputs do.
+    pub withdrawn: StreamRx<ReadsWithdrawn>,
     /// To the address vector stage; registered.
     pub tx: StreamTx<TransmitRequest>,
     /// To control: queue pairs that have failed; registered.
@@ -127,6 +133,8 @@ pub struct Ack {
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
     event: DFF<AckNotice>,
     event_count: DFF<Bits<COUNT_BITS>>,
+    /// READs and atomics that close.
+    closing_count: DFF<Bits<READ_COUNT_BITS>>,
     write: DFF<WriteFailure>,
     done: Reg<Bits<COUNT_BITS>>,
     counted: Reg<AckCounts>,
@@ -153,6 +161,7 @@ impl Logic for Ack {
         let setup = self.setup.beat.val();
         let failed_write = self.write_failure.beat.val();
         let closed = self.closings.tx.beat.val();
+        let withdrawn = self.withdrawn.beat.val();
         let owed = self.place_reply.beat.val();
         let head = self.ready_queue.tx.beat.val();
         let may_send = self.ready_queue.tx.valid.val()
@@ -163,7 +172,8 @@ impl Logic for Ack {
         let may_owe = self.place_reply.valid.val() && may_release;
         let sets = is_idle && self.setup.valid.val();
         let closes = is_idle && !sets && self.closings.tx.valid.val();
-        let is_unset = is_idle && !sets && !closes;
+        let withdraws = is_idle && !sets && !closes && self.withdrawn.valid.val();
+        let is_unset = is_idle && !sets && !closes && !withdraws;
         let may_fail = is_unset && self.failures.rx.ready.val() && self.releases.rx.ready.val();
         let fails = may_fail && self.write_failure.valid.val();
         let is_free = is_unset && !fails;
@@ -171,6 +181,7 @@ impl Logic for Ack {
         let sends = is_free && may_send && !owes;
         self.write_failure.ready.next = may_fail;
         self.closings.tx.ready.next = closes;
+        self.withdrawn.ready.next = withdraws;
         self.place_reply.ready.next = owes;
         self.ready_queue.tx.ready.next = sends;
         if sets {
@@ -186,6 +197,13 @@ impl Logic for Ack {
             self.step.d.next = Step::Close;
             self.queue_pair.d.next = closed.queue_pair;
             self.event.d.next.generation = closed.generation;
+            self.closing_count.d.next = bits::<READ_COUNT_BITS>(1);
+        }
+        if withdraws {
+            self.step.d.next = Step::Close;
+            self.queue_pair.d.next = withdrawn.queue_pair;
+            self.event.d.next.generation = withdrawn.generation;
+            self.closing_count.d.next = withdrawn.count;
         }
         if owes {
             self.step.d.next = Step::Owe;
@@ -206,6 +224,8 @@ impl Logic for Ack {
             failed_write.queue_pair
         } else if closes {
             closed.queue_pair
+        } else if withdraws {
+            withdrawn.queue_pair
         } else if owes {
             owed.queue_pair
         } else {
@@ -231,6 +251,7 @@ impl Logic for Ack {
         let is_turn = step == Step::Send;
         self.setup.ready.next = is_set;
         let event = self.event.q.val();
+        let closing_count = self.closing_count.q.val();
         let newer = pending_of(event, self.event_count.q.val());
         let is_own = is_current(record, event.generation);
         let leaves = is_turn && may_leave(record, done);
@@ -238,7 +259,8 @@ impl Logic for Ack {
         let change = Change {
             is_hit: step == Step::Fail && is_hit(record, self.write.q.val()),
             closes: step == Step::Close && is_own && record.reads_open.any(),
-            releases: is_taken && event.is_read,
+            releases: is_taken && event.is_read && !event.is_again,
+            repeats: is_taken && event.is_again,
             owes: is_taken && !event.is_read,
             is_turn,
             leaves,
@@ -251,21 +273,27 @@ impl Logic for Ack {
         } else if is_set {
             record_after_setup(record, setup)
         } else {
-            record_after(record, change, event, newer, done)
+            record_after(record, change, event, newer, done, closing_count)
         };
 
         // The packet that leaves.
         let ends = ends_reads(record, change);
-        self.releases.rx.valid.next = change.releases || ends;
-        self.releases.rx.beat.next =
-            ReadRelease { queue_pair, generation: record.generation, write_failed: ends };
+        let is_again = is_owe && event.is_again;
+        self.releases.rx.valid.next = change.releases || ends || is_again;
+        self.releases.rx.beat.next = ReadRelease {
+            queue_pair,
+            generation: record.generation,
+            write_failed: ends,
+            is_again,
+            is_dropped: is_again && !change.repeats,
+        };
         self.atomic_releases.rx.valid.next = is_owe && event.is_atomic;
         self.atomic_releases.rx.beat.next = AtomicRelease { queue_pair };
         self.packets.rx.valid.next = leaves;
         self.packets.rx.beat.next = packet_of(queue_pair, record);
         self.failures.rx.valid.next = has_notice(record, change);
         self.failures.rx.beat.next = notice_of(queue_pair, record, change.is_hit);
-        self.ready_queue.rx.valid.next = enters_queue(record, change) || change.stays;
+        self.ready_queue.rx.valid.next = enters_queue(record, change, closing_count) || change.stays;
         self.ready_queue.rx.beat.next =
             Ready { queue_pair, write_count: next_write_count(record, change, newer, done) };
         self.counted.d.next = counts_of(leaves, record.first.syndrome, is_owe && !is_own);

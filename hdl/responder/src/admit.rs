@@ -49,8 +49,10 @@
 //!     WQE and fewer than the limit are left before or after it, even if none is, the event of the limit is
 //!     raised, once for each setting of the limit (protocol 4.5).
 //!
-//! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records,
-//! which takes 1,024 cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
+//! 11. A duplicate READ or atomic is forwarded if the queue pair has the right, and changes nothing here; the READ
+//!     responder looks for what it asks for again. It is not counted among those in flight (protocol 3.4, 3.5).
+//!
+//! SEND, WRITE, READ and atomics are served. Reset sweeps all records, which takes 1,024 cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
 use crate::messages::{AdmitCounts, Admitted, AtomicOperands, ReceiveWqeRequest, Stop};
 use check::{Findings, findings_of, needs_wqe};
 use forward::{admitted_of, is_forwarded, operands_of, wqe_request_of};

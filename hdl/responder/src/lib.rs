@@ -19,7 +19,7 @@
 //! 5. [`ack`] sends acknowledgements and NAKs when the host writes before them are done, and releases READs and
 //!    atomics.
 //! 6. [`atomics`] executes atomics in host memory.
-//! 7. [`read_responder`] makes the responses to READs and atomics.
+//! 7. [`read_responder`] makes the responses to READs and atomics, and makes them again for duplicates.
 //!
 //! Packets of one queue pair keep their order from end to end; nothing that is received waits for the wire.
 //! [`messages`] has the records that the stages pass, [`merge`] the small blocks between them, and

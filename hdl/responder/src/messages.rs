@@ -12,7 +12,8 @@ pub enum Decision {
     Drop,
     /// It is executed, if keys and receive WQE allow it.
     Execute,
-    /// It is not executed, but the peer gets a reply: a duplicate, a gap, or no receive WQE is posted.
+    /// It is not executed, but the peer gets a reply, or the responses to an earlier request: a duplicate, a gap,
+    /// or no receive WQE is posted.
     Reply,
     /// It is invalid; the queue pair fails.
     Refuse,
@@ -31,6 +32,10 @@ pub struct Admitted {
     pub is_read: Bit,
     /// An atomic.
     pub is_atomic: Bit,
+    /// A duplicate READ or atomic, which is not executed.
+    pub is_again: Bit,
+    /// A duplicate atomic.
+    pub is_atomic_again: Bit,
     /// First or only packet of its message.
     pub starts: Bit,
     /// Last or only packet of its message.
@@ -80,7 +85,7 @@ pub struct Admitted {
     pub psn: Bits<24>,
     /// MSN of the reply or of the responses.
     pub msn: Bits<24>,
-    /// Responses to a READ or an atomic; undefined for other packets.
+    /// Responses to a READ or an atomic, or those that are asked for again; undefined for other packets.
     pub responses: Responses,
 }
 
@@ -228,9 +233,9 @@ pub struct AdmitCounts {
     pub partition_key: Bit,
     /// A request from or for another address was dropped.
     pub source_address: Bit,
-    /// A duplicate SEND or WRITE was acknowledged again.
+    /// A duplicate SEND or WRITE came.
     pub duplicate_request: Bit,
-    /// A duplicate READ or atomic was dropped.
+    /// A duplicate that is no valid request was dropped.
     pub duplicate_dropped: Bit,
     /// A request came with a PSN after the expected one.
     pub request_gap: Bit,
@@ -276,6 +281,10 @@ pub struct AckCounts {
 /// event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadResponderCounts {
+    /// A duplicate READ or atomic is answered.
+    pub duplicate_request: Bit,
+    /// A duplicate READ or atomic was dropped: nothing of it is noted.
+    pub duplicate_dropped: Bit,
     /// A NAK 0x62 was sent in place of a response: the remote key does not allow the access any more.
     pub nak_access_sent: Bit,
     /// A NAK 0x63 was sent in place of a response: the host failed a read or an atomic.
@@ -295,7 +304,7 @@ pub struct ResponderCounts {
     pub partition_key: Bit,
     /// A request from or for another address was dropped.
     pub source_address: Bit,
-    /// A duplicate SEND or WRITE was acknowledged again.
+    /// A duplicate SEND or WRITE came, or a duplicate READ or atomic that is answered.
     pub duplicate_request: Bit,
     /// A duplicate READ or atomic was dropped.
     pub duplicate_dropped: Bit,

@@ -7,22 +7,23 @@
 //! [`Atomics`](crate::atomics::Atomics), and wait in a slot too.
 //!
 //! ```text
-//!             ┌──────────────────────────────────────────────────────────────────┐
-//!  setup ────>│ life                                                             │
-//!  request ──>│ slots (16 a queue pair), stored                                  │
-//!  release ──>│ released ──> ready queue                                         │
-//!  result ───>│ values (16 a queue pair), arrived                                │
-//!             │                      v                                           │
-//!             │         oldest request ──> response ──> responses (128) ───┐     │
-//!             │ served <── progress <──┘      └────────────────────────────┼─────┼──> access_request
-//!             │                                                            v     │
-//!  access_answer ─────────────────────────────────────────────────────> sender ──┼──> gather
-//!  lost ──────┼────────────────────────────────────────────────────────────┘ └───┼──> failure
-//!             └──────────────────────────────────────────────────────────────────┘
+//!             ┌──────────────────────────────────────────────────────────────────────────┐
+//!  setup ────>│ life                       (sequencer: one event or one step of a turn)  │
+//!  request ──>│ slots (16 a queue pair), noted ──────────────┐                           │
+//!  release ──>│ released ──> ready queue   duplicates ──> finder ──> replays ────────────┼──> withdrawn
+//!  result ───>│ values (16 a queue pair), arrived                       │                │
+//!             │                      v                                  │                │
+//!             │   oldest request or replay <────────────────────────────┘                │
+//!             │                      └──> response ──> responses (128) ───┐              │
+//!             │ served <── progress <──┘      └───────────────────────────┼──────────────┼──> access_request
+//!             │                                                           v              │
+//!  access_answer ─────────────────────────────────────────────────────> sender ──────────┼──> gather
+//!  lost ──────┼───────────────────────────────────────────────────────────┘ └────────────┼──> failure
+//!             └──────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! A response takes 2 cycles, a turn 5 more. Latency 13 cycles from `release` to `gather`, with a region table
-//! that answers in one.
+//! that answers in one, and at most 24 more for a duplicate, which has to be looked up.
 //!
 //! 1. READs of a queue pair are answered in the order of their requests, each once and only when released.
 //!    Their responses are FIRST, MIDDLE, LAST, or ONLY, with the bytes of the region as they are when they are
@@ -33,33 +34,54 @@
 //! 3. READs of length zero make no access request (protocol 3.6).
 //! 4. An atomic is answered when its result is there, and requests after it are not answered before: so a READ
 //!    returns what an earlier atomic has written. While it waits, its queue pair is not in the ready queue. An
-//!    atomic that the host failed ends in NAK 0x63. The original value stays in the slot of the atomic.
-//! 5. In ERR, INIT and RESET, and after a restart, the requests of the queue pair are dropped with the event. But
-//!    a host write that failed behind released requests makes NAK 0x63 of the first response that is not made,
-//!    in its order, and ERR, which that failure brings, does not drop it. If all are made, there is no NAK here.
-//! 6. Setup events, requests, releases and results are taken within 4 cycles, whatever the outputs do.
-//! 7. `served` counts READs and atomics that were answered or dropped, for admission, which counts those in
-//!    flight.
-//! 8. `in_flight` counts responses between the ready queue and gather.
+//!    atomic that the host failed ends in NAK 0x63.
+//! 5. A request and its result stay in their slot until sixteen newer requests have come, or the queue pair is
+//!    restarted or enters ERR (protocol 3.5). A duplicate asks for a part of one, by PSNs, address and key. Its answer
+//!    is a *replay*: responses of a READ are made as in 2, the first a FIRST or ONLY again, and an atomic gets
+//!    its saved value. What is not noted is dropped (protocol 3.4).
+//! 6. Replays of a queue pair come before the other answers of it, since its peer has gone back; a turn of one may end
+//!    within it. They are answered in the order of the requests. A duplicate of an earlier request, or of a part of
+//!    one, takes the place of the replays that are under way: the peer has gone back again.
+//! 7. A duplicate of a request whose answer has not begun gets no other answer than that one.
+//! 8. Each duplicate that is released is answered by one last response, or leaves by `withdrawn`, or its queue pair
+//!    fails.
+//! 9. In ERR, INIT and RESET, and after a restart, the requests and replays of the queue pair are dropped with the
+//!    event. But a host write that failed behind released requests makes NAK 0x63 of the first response that is not
+//!    made, in its order, and ERR, which that failure brings, does not drop it. If all are made, there is no NAK here.
+//! 10. Setup events and results are taken within 4 cycles, whatever the outputs do. Requests and releases are too,
+//!     but wait while a duplicate is looked up, and while `withdrawn` is full, which ack takes in any case.
+//! 11. `served` counts READs and atomics that were answered or dropped, for admission, which counts those in
+//!     flight. Replays are not counted (protocol 3.5).
+//! 12. `in_flight` counts responses between the ready queue and gather.
 //!
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
-use record::{Life, Progress, Released, Response, TURN_LOG2, life_after, released_after};
+use queue::{Change, ReadyPairs};
+use record::{Life, Progress, Response, TURN_LOG2, life_after};
+use replays::ReplayTable;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRelease, ReadRequest, ReadsServed};
+use rnic_messages::read::{
+    READ_COUNT_BITS, READ_SLOT_BITS, ReadRelease, ReadRequest, ReadsServed, ReadsWithdrawn,
+};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use sender::ResponseSender;
-use step::{Inputs, Step, event_step, step_after};
+use sequencer::Sequencer;
+use step::Step;
 use table::RequestTable;
 use turn::Turn;
 
+mod finder;
+mod queue;
 mod record;
+mod replay;
+mod replays;
 mod sender;
+mod sequencer;
 mod step;
 mod table;
 mod turn;
@@ -69,7 +91,6 @@ const RESPONSES: usize = 7;
 const RESPONSE_COUNT: usize = RESPONSES + 1;
 /// A turn begins when there is room for all its responses: with at most this many waiting.
 const WAITING_MAX: u64 = 1 << TURN_LOG2;
-const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
 /// Answers READs and atomics; see the module.
 #[derive(Default, LogicBlock, Registers)]
@@ -80,10 +101,13 @@ pub struct ReadResponder {
     pub reset: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
-    /// From resolve: READs and atomics in order, before they are released.
+    /// From resolve: READs and atomics in order, before they are released; duplicates too. `ready` is combinational
+    /// from the beat.
     pub request: StreamRx<ReadRequest>,
     /// From ack.
     pub release: StreamRx<ReadRelease>,
+    /// To ack: duplicates that get no answer; registered.
+    pub withdrawn: StreamTx<ReadsWithdrawn>,
     /// From atomics: results, those of a queue pair in order; `ready` is a function of registers.
     pub result: StreamRx<AtomicResult>,
     /// To the region table; registered.
@@ -102,23 +126,17 @@ pub struct ReadResponder {
     pub served_valid: Signal<Out, Bit>,
     /// To control; registered.
     pub in_flight: Signal<Out, InFlight>,
-    /// Counters; registered.
+    /// Counters; those of NAKs are registered.
     pub counts: Signal<Out, ReadResponderCounts>,
 
     table: RequestTable,
-    released: Memory<Released, QUEUE_PAIR_BITS>,
+    replays: ReplayTable,
+    ready_pairs: ReadyPairs,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
-    ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     responses: Fifo<Response, RESPONSES, RESPONSE_COUNT>,
     requests: Fifo<AccessRequest, 3, 4>,
     sender: ResponseSender,
-    step: Reg<Step>,
-    sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
-    /// An event was taken since the last response, so the turn comes first.
-    turn_is_next: Reg<Bit>,
-    /// A queue pair has its turn.
-    has_turn: Reg<Bit>,
-    queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
+    sequencer: Sequencer,
     turn: Turn,
     served_held: DFF<ReadsServed>,
     has_served: Reg<Bit>,
@@ -128,78 +146,67 @@ impl Logic for ReadResponder {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
+        StreamRx::<SetupEvent>::link(&mut self.setup, &mut self.sequencer.setup);
+        StreamRx::<ReadRequest>::link(&mut self.request, &mut self.sequencer.request);
+        StreamRx::<ReadRelease>::link(&mut self.release, &mut self.sequencer.release);
+        StreamRx::<AtomicResult>::link(&mut self.result, &mut self.sequencer.result);
+        StreamTx::<ReadRequest>::join(&mut self.sequencer.duplicate, &mut self.replays.duplicate);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.sender.access_answer);
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.sender.gather);
         StreamRx::<GatherFailure>::link(&mut self.lost, &mut self.sender.lost);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.sender.failure);
+        StreamTx::<ReadsWithdrawn>::link(&mut self.withdrawn, &mut self.replays.withdrawn);
         StreamTx::<Response>::join(&mut self.responses.tx, &mut self.sender.response);
-        let step = self.step.q.val();
+        let step = self.sequencer.step.val();
         let clears = step == Step::Clear;
-        let sweep = self.sweep.q.val();
-        let queue_pair = self.queue_pair.q.val();
+        let loads = step == Step::Load;
+        let keeps = step == Step::Keep;
+        let sweep = self.sequencer.sweep.val();
+        let queue_pair = self.sequencer.queue_pair.val();
+        let is_turns = self.sequencer.is_turns.val();
         let turn_pair = self.turn.turn_pair.val();
-        let has_turn = self.has_turn.q.val();
+        let is_replaying = self.turn.is_replaying.val();
         let event = self.setup.beat.val();
+        let release = self.release.beat.val();
         let current = self.turn.current.val();
 
-        // Events come first, but between two of them a turn makes a response.
-        let may_make = self.requests.rx.ready.val() && self.responses.rx.ready.val();
-        let has_setup = self.setup.valid.val();
-        let has_request = self.request.valid.val();
-        let has_release = self.release.valid.val();
-        let has_result = self.result.valid.val();
-        let has_event = has_setup || has_request || has_release || has_result;
-        let yields = step == Step::Make && !(self.turn_is_next.q.val() && may_make);
-        let takes_event = has_event && (step == Step::Idle || yields);
-        let makes = step == Step::Make && may_make && !takes_event;
-        let may_turn = self.ready_queue.tx.valid.val() && self.responses.level.val() <= WAITING_MAX;
-        let takes_turn = step == Step::Idle && !has_event && may_turn;
-        let chosen = if has_setup {
-            event.queue_pair
-        } else if has_request {
-            self.request.beat.val().queue_pair
-        } else if has_release {
-            self.release.beat.val().queue_pair
-        } else {
-            select(has_result, self.result.beat.val().queue_pair, self.ready_queue.tx.beat.val())
-        };
-        let reads = takes_event || takes_turn;
+        // What is done next.
+        self.sequencer.may_store.next = self.replays.may_store.val();
+        self.sequencer.may_repeat.next = self.replays.may_repeat.val();
+        self.sequencer.is_sought.next = self.replays.is_sought.val();
+        self.sequencer.may_turn.next =
+            self.ready_pairs.has_head.val() && self.responses.level.val() <= WAITING_MAX;
+        self.sequencer.ready_pair.next = self.ready_pairs.head.val();
+        self.sequencer.may_make.next = self.requests.rx.ready.val() && self.responses.rx.ready.val();
+        let chosen = self.sequencer.chosen.val();
+        let reads = self.sequencer.reads.val();
         let looks = step == Step::Look;
-        self.ready_queue.tx.ready.next = takes_turn;
-        self.released.read_enable.next = reads || looks;
-        self.released.read_address.next = select(looks, turn_pair, chosen);
+        let read_pair = select(looks, turn_pair, chosen);
+        self.ready_pairs.takes.next = self.sequencer.takes_turn.val();
+        self.ready_pairs.reads.next = reads || looks;
+        self.ready_pairs.read_address.next = read_pair;
+        self.replays.reads.next = reads || looks;
+        self.replays.read_address.next = read_pair;
         self.progresses.read_enable.next = reads;
         self.progresses.read_address.next = chosen;
+        self.table.reads.next = reads;
+        self.table.read_address.next = chosen;
         let life = self.table.life.val();
-        let released = self.released.read_data.val();
+        let noted = self.table.noted.val();
+        let released = self.ready_pairs.released.val();
         let progress = self.progresses.read_data.val();
-        if reads {
-            self.queue_pair.d.next = chosen;
-        }
-        if clears {
-            self.sweep.d.next = sweep + 1;
-        }
+        let replay = self.replays.replay.val();
 
         // Events. What a turn holds of the queue pair is dropped with its requests.
         let sets = step == Step::Setup;
         let restarts = event.kind == SetupKind::Restart;
         let life_set = life_after(life, event);
         let drops = sets && (!life_set.serves || restarts);
-        let is_turns = has_turn && queue_pair == turn_pair;
-        let release = self.release.beat.val();
         let may_release = step == Step::Release && life.serves && life.generation == release.generation;
         let fails = may_release && release.write_failed;
-        let releases = may_release && !release.write_failed && released.count != self.table.stored.val();
+        let releases = may_release && !release.write_failed && released.count != noted.count;
         let is_waiting = progress.served != released.count;
-        // The queue pair may have waited for the result.
-        let returns = self.table.keeps_value.val() && !released.is_queued && is_waiting;
-        self.setup.ready.next = sets;
-        self.request.ready.next = step == Step::Store;
-        self.release.ready.next = step == Step::Release;
-        self.result.ready.next = step == Step::Result;
-        self.table.reads.next = reads;
-        self.table.read_address.next = chosen;
         self.table.queue_pair.next = queue_pair;
         self.table.clears.next = clears;
         self.table.sweep.next = sweep;
@@ -211,62 +218,79 @@ impl Logic for ReadResponder {
         self.table.results.next = step == Step::Result;
         self.table.result.next = self.result.beat.val();
 
-        // A turn: the oldest request, from the byte where the last turn ended.
-        let loads = step == Step::Load;
-        let has_work = life.serves && is_waiting;
+        // Duplicates. A turn that answers requests of the queue pair has its newest progress.
+        let slot = self.table.slot.val();
+        self.replays.begins_search.next = step == Step::Seek;
+        self.replays.may_seek.next = !loads;
+        self.replays.slot.next = slot;
+        self.table.seeks.next = self.replays.seeks.val();
+        self.table.seek_pair.next = self.replays.seek_pair.val();
+        self.table.seek_slot.next = self.replays.seek_slot.val();
+        self.replays.life.next = life;
+        self.replays.noted.next = noted;
+        self.replays.is_replaying.next = is_turns && is_replaying;
+        self.replays.repeats.next = step == Step::Repeat;
+        self.replays.is_dropped.next = release.is_dropped;
+        self.replays.progress.next = select(is_turns && !is_replaying, current, progress);
+        self.replays.stores.next = self.table.keeps_request.val();
+        let aborts = self.replays.aborts.val();
+
+        // A turn: the replay or the oldest request, from the byte where the last turn ended.
+        let has_work = life.serves && (is_waiting || replay.is_active);
+        let oldest = progress.served.get_bits::<READ_SLOT_BITS>(0);
         self.table.fetches.next = loads;
-        self.table.served.next = progress.served.get_bits::<READ_SLOT_BITS>(0);
+        self.table.fetched.next = select(replay.is_active, replay.slot, oldest);
         self.turn.loads.next = loads;
         self.turn.queue_pair.next = queue_pair;
         self.turn.life.next = life;
         self.turn.progress.next = progress;
+        self.turn.replay.next = replay;
         self.turn.fetches.next = step == Step::Fetch;
-        self.turn.slot.next = self.table.slot.val();
+        self.turn.slot.next = slot;
         self.turn.value.next = self.table.value.val();
         self.turn.plans.next = step == Step::Plan;
+        let makes = self.sequencer.makes.val();
         self.turn.makes.next = makes;
         let response = self.turn.response.val();
         self.responses.rx.valid.next = makes;
         self.responses.rx.beat.next = response;
         self.requests.rx.valid.next = makes && response.payload_bytes.any();
         self.requests.rx.beat.next = self.turn.access_request.val();
-        let parks = step == Step::Park;
-        let keeps = step == Step::Keep;
-        let loses_turn = parks || keeps || (drops && is_turns);
-        self.has_turn.d.next = select(loads, has_work, has_turn && !loses_turn);
-        self.turn_is_next.d.next = takes_event || (self.turn_is_next.q.val() && !loads && !makes);
-        let inputs = Inputs {
-            is_swept: sweep.all(),
-            takes_event,
-            event_step: event_step(has_setup, has_request, has_release),
-            takes_turn,
-            resumes: has_turn && !(drops && is_turns),
-            has_work,
-            waits: self.table.slot.val().is_atomic && self.table.arrived.val() == current.atomics,
-            makes,
-            ends_turn: self.turn.ends_turn.val(),
-        };
-        self.step.d.next = step_after(step, inputs);
+        self.sequencer.turn_pair.next = turn_pair;
+        self.sequencer.loses_turn.next = (drops && is_turns) || aborts;
+        self.sequencer.has_work.next = has_work;
+        let is_early = slot.is_atomic && self.table.arrived.val() == current.atomics;
+        self.sequencer.waits.next = is_early && !is_replaying;
+        self.sequencer.ends_turn.next = self.turn.ends_turn.val();
 
         // The records after an event or a turn.
         let kept = self.turn.progress_after.val();
-        let continues = keeps && kept.served != released.count;
+        let continues = keeps && (kept.served != released.count || self.replays.remains.val());
         let had_begun = select(is_turns, current.has_begun, progress.has_begun);
         let dropped = Progress { has_begun: had_begun && !restarts && !clears, ..Default::default() };
-        let record_pair = select(keeps, turn_pair, queue_pair);
-        let record_address = select(clears, sweep, record_pair);
-        self.progresses.write_enable.next = clears || drops || keeps;
-        self.progresses.write_address.next = record_address;
+        let record_pair = select(clears, sweep, select(keeps, turn_pair, queue_pair));
+        let answers = keeps && !is_replaying;
+        self.progresses.write_enable.next = clears || drops || answers;
+        self.progresses.write_address.next = record_pair;
         self.progresses.write_data.next = select(keeps, kept, dropped);
-        self.released.write_enable.next =
-            clears || drops || releases || returns || keeps || parks || (loads && !has_work);
-        self.released.write_address.next = record_address;
-        let stays_queued = drops && released.is_queued && !is_turns;
-        let is_queued = releases || returns || continues || stays_queued;
-        self.released.write_data.next = released_after(released, clears || drops, releases, is_queued);
-        self.ready_queue.rx.valid.next = continues || returns || (releases && !released.is_queued);
-        self.ready_queue.rx.beat.next = record_pair;
-        self.has_served.d.next = drops || (keeps && self.turn.is_last.val());
+        self.replays.record_address.next = record_pair;
+        self.replays.forgets.next = clears || drops;
+        self.replays.keeps.next = keeps && is_replaying;
+        self.replays.kept.next = kept;
+        self.replays.is_last.next = self.turn.is_last.val();
+        self.ready_pairs.record_address.next = record_pair;
+        self.ready_pairs.change.next = Change {
+            forgets: clears || drops,
+            stays: drops && !is_turns,
+            releases,
+            // The queue pair may have waited for the result.
+            returns: self.table.keeps_value.val() && is_waiting,
+            begins: self.replays.begins.val(),
+            aborts,
+            continues,
+            rests: step == Step::Park || (keeps && !continues) || (loads && !has_work),
+        };
+        self.has_served.d.next = drops || (answers && self.turn.is_last.val());
         let count = select(keeps, kept.served, bits::<READ_COUNT_BITS>(0));
         self.served_held.d.next = ReadsServed { queue_pair: record_pair, count };
         self.served.next = self.served_held.q.val();
@@ -275,6 +299,11 @@ impl Logic for ReadResponder {
         self.sender.sweep.next = sweep;
         self.sender.makes.next = makes;
         self.in_flight.next = self.sender.in_flight.val();
-        self.counts.next = self.sender.counts.val();
+        let counts = self.sender.counts.val();
+        self.counts.next = ReadResponderCounts {
+            duplicate_request: self.replays.is_answered.val(),
+            duplicate_dropped: self.replays.is_unknown.val(),
+            ..counts
+        };
     }
 }

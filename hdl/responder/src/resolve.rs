@@ -31,7 +31,8 @@
 //! 6. A message counts in the MSN with its last packet (protocol 3.7).
 //! 7. A READ whose range is accessible becomes a request to the READ responder, in the cycle of its command to
 //!    place; the reply of that command releases it. An atomic becomes two requests: one to be executed and one
-//!    to be answered. The device address of its word must be aligned too.
+//!    to be answered. The device address of its word must be aligned too. A duplicate of either becomes a request to
+//!    the READ responder without an access check, and its reply a release, always both.
 //! 8. Each atomic that admission executes takes its operands, whatever its outcome.
 //! 9. A SEND with Invalidate whose data may be placed invalidates its key before its command leaves, so the key
 //!    is invalid before the CQE is written (protocol 3.7). A key that must not be invalidated fails the queue
@@ -40,7 +41,9 @@
 //!    for a time-out.
 use crate::messages::{AtomicOperands, AtomicRequest, Decision, ResolveCounts, Scattered, Stop};
 use command::{addresses_of, place_command_of, read_request_of};
-use outcome::{Verdict, counts_of, has_completion, has_reply, outcome_of, verdict_after, verdict_before};
+use outcome::{
+    Verdict, asks_again, counts_of, has_completion, has_reply, outcome_of, verdict_after, verdict_before,
+};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -225,7 +228,8 @@ impl Logic for Resolve {
         );
         self.commands.rx.valid.next = emits && has_command;
         self.commands.rx.beat.next = place_command_of(scattered, outcome, addresses, completes, replies);
-        self.read_requests.rx.valid.next = emits && outcome.is_done && packet.is_read;
+        let asks_again = asks_again(packet, before);
+        self.read_requests.rx.valid.next = emits && ((outcome.is_done && packet.is_read) || asks_again);
         self.read_requests.rx.beat.next = read_request_of(packet);
 
         // The records.

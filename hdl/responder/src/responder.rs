@@ -10,7 +10,7 @@
 //!                    └─────────────────────┘    ┌───────┐
 //!  place_reply, done_count, write_failure ─────>│ ack   ├──> ack
 //!                                               └───┬───┘
-//!                           resolve ─read_request─┐ │release
+//!                           resolve ─read_request─┐ │release ^withdrawn
 //!                                           ┌─────v─v────────┐
 //!  read_lost ──────────────────────────────>│ read_responder ├──> gather
 //!                                           └───────^────────┘
@@ -55,7 +55,7 @@ use rnic_messages::PacketToken;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadClosed, ReadRelease, ReadRequest};
+use rnic_messages::read::{ReadClosed, ReadRelease, ReadRequest, ReadsWithdrawn};
 use rnic_messages::receive::{AckNotice, PlaceCommand};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
@@ -173,6 +173,8 @@ pub struct Responder {
     access_naks: PulseSum<2>,
     operational_naks: PulseSum<2>,
     protection: PulseSum<2>,
+    duplicates: PulseSum<2>,
+    duplicates_dropped: PulseSum<2>,
 }
 
 #[cfg(test)]
@@ -229,6 +231,7 @@ impl Logic for Responder {
         self.scatter.ended.next = self.resolve.ended.val();
         StreamTx::<ReadRequest>::join(&mut self.resolve.read_request, &mut self.read_responder.request);
         StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.read_responder.release);
+        StreamTx::<ReadsWithdrawn>::join(&mut self.read_responder.withdrawn, &mut self.replies.withdrawn);
         StreamTx::<AtomicOperands>::join(&mut self.admit.operands, &mut self.resolve.operands);
         StreamTx::<AtomicRequest>::join(&mut self.resolve.atomic_request, &mut self.atomics.request);
         StreamTx::<AtomicRelease>::join(&mut self.replies.atomic_release, &mut self.atomics.release);
@@ -283,14 +286,18 @@ impl Logic for Responder {
         // A response that is not allowed any more is a protection error too.
         self.protection.lines[0].next = resolve.remote_protection;
         self.protection.lines[1].next = read_responder.nak_access_sent;
+        self.duplicates.lines[0].next = admit.duplicate_request;
+        self.duplicates.lines[1].next = read_responder.duplicate_request;
+        self.duplicates_dropped.lines[0].next = admit.duplicate_dropped;
+        self.duplicates_dropped.lines[1].next = read_responder.duplicate_dropped;
         self.counts.next = ResponderCounts {
             unknown_qp: admit.unknown_qp,
             qp_not_ready: admit.qp_not_ready,
             transport_mismatch: admit.transport_mismatch,
             partition_key: admit.partition_key,
             source_address: admit.source_address,
-            duplicate_request: admit.duplicate_request,
-            duplicate_dropped: admit.duplicate_dropped,
+            duplicate_request: self.duplicates.pulse.val(),
+            duplicate_dropped: self.duplicates_dropped.pulse.val(),
             request_gap: admit.request_gap,
             requests_after_failure: self.after_failure.pulse.val(),
             acknowledgements_sent: ack.acknowledgements_sent,

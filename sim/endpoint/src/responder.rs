@@ -447,6 +447,10 @@ impl QueuePair {
         const NOTHING_KEPT: Outcome = Outcome::Dropped("duplicate_dropped");
         let Some(row) = opcode::lookup(packet.bth.opcode) else { return NOTHING_KEPT };
         let (psn, msn) = (packet.bth.psn, self.responder.msn);
+        let is_read = matches!(row.operation, Op::ReadRequest | Op::CompareSwap | Op::FetchAdd);
+        if is_read && (!packet.payload.is_empty() || packet.bth.pad_count != 0) {
+            return NOTHING_KEPT;
+        }
         let kept = self
             .responder
             .resources
@@ -459,14 +463,18 @@ impl QueuePair {
                 Some(Resource {
                     kind: ResourceKind::Read { address, key, length },
                     first_psn: original_psn,
+                    psn_count: count,
                     ..
                 }),
             ) => {
                 let Some(reth) = reth(packet) else { return NOTHING_KEPT };
-                // The requested range must be within the original one, under the same key.
+                // The requested range must be within the original one, under the same key, and so must the PSNs of its responses.
                 let offset = reth.virtual_address.checked_sub(address);
                 let end = offset.and_then(|offset| offset.checked_add(reth.dma_length.into()));
-                let granted = reth.remote_key == key && end.is_some_and(|end| end <= u64::from(length));
+                let last = psn.add(psn_count(reth.dma_length, self.setup.pmtu.bytes()) - 1);
+                let has_psns = !last.is_before(psn) && last.is_within(original_psn, count);
+                let has_bytes = end.is_some_and(|end| end <= u64::from(length));
+                let granted = reth.remote_key == key && has_psns && has_bytes;
                 if !granted {
                     return NOTHING_KEPT;
                 }

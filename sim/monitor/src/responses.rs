@@ -277,17 +277,23 @@ impl Responder {
     /// Checks a response of a READ or an atomic.
     fn answer(&mut self, set_up: &SetUp, packet: &PacketRepr, row: &Opcode, findings: &mut Findings) {
         let psn = packet.bth.psn;
-        let is_it = |asked: &&mut Asked| {
+        let is_it = |asked: &Asked| {
             asked.next() == psn
                 && asked.sent < asked.count
                 && (asked.kind == Kind::Atomic) == (row.operation == Operation::AtomicAcknowledge)
         };
-        let found = self.open.front_mut().filter(is_it);
-        let found = match found {
-            Some(found) => Some(found),
-            None => self.repeated.iter_mut().find(is_it),
-        };
-        let Some(asked) = found else {
+        // Several may have come as far: what the peer asks for again may begin where another answer goes on.
+        let said = (row.operation, packet.payload.len() as u32);
+        let is_expected = |asked: &Asked| asked.expected(set_up.pmtu_bytes) == said;
+        let mut due: Vec<&mut Asked> = self
+            .open
+            .front_mut()
+            .into_iter()
+            .chain(&mut self.repeated)
+            .filter(|asked| is_it(asked))
+            .collect();
+        let place = due.iter().position(|asked| is_expected(asked)).unwrap_or(0);
+        let Some(asked) = due.get_mut(place) else {
             let next = self.open.front().map(Asked::next);
             findings.add(Rule::ResponsePsn, || {
                 format!("{} of {psn}; the response that is due is of {next:?}", row.name)
@@ -295,7 +301,6 @@ impl Responder {
             return;
         };
         let expected = asked.expected(set_up.pmtu_bytes);
-        let said = (row.operation, packet.payload.len() as u32);
         findings.compare(Rule::ReadResponse, "opcode and length", said, expected);
         asked.sent += 1;
         if self.open.front().is_some_and(|front| front.sent == front.count) {

@@ -967,6 +967,36 @@ fn a_nak_may_leave_after_its_request_has_arrived_again() {
     assert_eq!(bench.found, []);
 }
 
+/// Protocol 3.4: answers to duplicates begin anew with a FIRST, where the answer to the READ itself goes on with a MIDDLE, or where
+/// that to an earlier duplicate was left.
+#[test]
+fn a_read_that_is_asked_again_is_answered_again_from_there() {
+    let read =
+        |psn, packets| draft(Operation::ReadRequest, RECEIVE_PSN.add(psn), &[reth(packets * PMTU + 5)], 0);
+    let response = |operation, psn, bytes| {
+        let headers = [aeth(ACK, 1)];
+        let count = usize::from(operation != Operation::ReadResponseMiddle);
+        draft(operation, RECEIVE_PSN.add(psn), &headers[..count], bytes)
+    };
+    let (first, middle, last) =
+        (Operation::ReadResponseFirst, Operation::ReadResponseMiddle, Operation::ReadResponseLast);
+    let mut bench = Bench::new();
+    bench.arrives(read(0, 3));
+    bench.sends(&response(first, 0, PMTU));
+    // The peer goes back to 1, where the answer has come to, and then to 2.
+    bench.arrives(read(1, 2));
+    bench.sends(&response(first, 1, PMTU));
+    bench.arrives(read(2, 1));
+    bench.sends(&response(first, 2, PMTU));
+    bench.sends(&response(last, 3, 5));
+    bench.sends(&response(middle, 1, PMTU));
+    bench.sends(&response(middle, 2, PMTU));
+    bench.sends(&response(last, 3, 5));
+    assert_eq!(bench.found, []);
+    bench.sends(&response(middle, 1, PMTU));
+    assert_eq!(bench.rules(), [Rule::ResponsePsn]);
+}
+
 /// Two queue pairs with the same peer: each packet is of the one whose PSNs it continues.
 #[test]
 fn queue_pairs_with_one_peer_are_told_apart_by_their_packets() {

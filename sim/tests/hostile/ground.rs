@@ -669,8 +669,9 @@ impl Ground {
 
     /// Returns whether a frame is left out:
     ///
-    /// * one that repeats a READ or an atomic. The reference answers those that it has kept (protocol 3.4). The card keeps none yet
-    ///   and drops them: rules 3.4-read-again and 3.4-atomic-again of the conformance ledger;
+    /// * one that repeats a READ or an atomic. The reference answers all, in the order in which they came. The card answers them
+    ///   before what it has not answered yet, and one that follows in the place of the one before it (protocol 3.4): what it sends
+    ///   depends on time;
     /// * a request of a peer that owes a response, which it has become by a mutation. If the next response fails the queue pair,
     ///   whether the request is still answered depends on time;
     /// * the response to a READ or an atomic whose syndrome is not that of an ACK, or that of an atomic with a payload or a pad.

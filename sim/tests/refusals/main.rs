@@ -2,6 +2,7 @@
 //!
 //! * [`legal`]: valid traffic in both directions with the reference endpoint;
 //! * [`reads`]: READs of the endpoint from the card, and invalid requests after READs;
+//! * [`duplicates`]: READs and atomics that a peer asks for again;
 //! * [`atomics`]: atomics of the endpoint on the card's memory;
 //! * [`own_reads`], [`own_atomics`]: READs and atomics of the card on the endpoint's memory, and invalid responses;
 //! * [`scatter_gather`]: messages of the card with six SGEs, receives with three, and SGEs with invalid keys;
@@ -19,6 +20,7 @@
 //!
 //! All tests run at 64 and at 512 bits, under all monitors.
 mod atomics;
+mod duplicates;
 mod events;
 mod faults;
 mod frames;
@@ -159,6 +161,12 @@ fn a_read_that_is_answered_too_late_ends_what_it_must(width_bits: u32) -> Result
     faults::of_a_late_command(Rig::new(width_bits, 9)?)
 }
 
+fn duplicates_are_answered(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 13)?;
+    duplicates::answered(&mut rig)?;
+    rig.finish()
+}
+
 at_both_widths! {
     agrees_with_the_endpoint: agrees_with_the_endpoint_at_64_bits, agrees_with_the_endpoint_at_512_bits;
     wrong_frames_are_refused: wrong_frames_are_refused_at_64_bits, wrong_frames_are_refused_at_512_bits;
@@ -174,5 +182,6 @@ at_both_widths! {
     a_peer_that_never_answers_ends_its_queue_pair_alone: a_peer_that_never_answers_ends_its_queue_pair_alone_at_64_bits, a_peer_that_never_answers_ends_its_queue_pair_alone_at_512_bits;
     events_and_interrupts_come_when_due: events_and_interrupts_come_when_due_at_64_bits, events_and_interrupts_come_when_due_at_512_bits;
     send_queues_are_served_however_they_are_filled: send_queues_are_served_however_they_are_filled_at_64_bits, send_queues_are_served_however_they_are_filled_at_512_bits;
+    duplicates_are_answered: duplicates_are_answered_at_64_bits, duplicates_are_answered_at_512_bits;
     receives_of_clients_that_end_come_back: receives_of_clients_that_end_come_back_at_64_bits, receives_of_clients_that_end_come_back_at_512_bits;
 }

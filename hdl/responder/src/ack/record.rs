@@ -8,6 +8,7 @@ use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::EXTENDED_BITS;
 use rnic_messages::host::{WriteFailure, WriteOwner};
+use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::receive::AckNotice;
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
@@ -53,7 +54,7 @@ pub(super) struct ReplyRecord {
     pub is_queued: Bit,
     /// A host write has failed; the only reply that may still leave is its NAK.
     pub failed: Bit,
-    /// READs and atomics that are released, and whose last response is not on its way.
+    /// READs and atomics that are released, duplicates too, and whose last response is not on its way.
     pub reads_open: Bits<OPEN_BITS>,
     /// First PSN that no reply or response has covered.
     pub open_psn: Bits<24>,
@@ -71,10 +72,12 @@ pub(super) struct ReplyRecord {
 pub(super) struct Change {
     /// A host write of the queue pair has failed.
     pub is_hit: Bit,
-    /// The last response of a READ or an atomic is on its way.
+    /// The last response of a READ or an atomic is on its way, or duplicates get no answer.
     pub closes: Bit,
     /// A READ or an atomic is released.
     pub releases: Bit,
+    /// A duplicate of one is released.
+    pub repeats: Bit,
     /// A reply is owed.
     pub owes: Bit,
     /// The queue pair was at the head of the ready queue.
@@ -197,11 +200,12 @@ pub(super) fn stays_queued(record: ReplyRecord, leaves: Bit) -> Bit {
 }
 
 /// Says whether a change puts a queue pair into the ready queue: it is not there, and owes its first reply, or
-/// the last response before that is on its way.
+/// the last response before that is on its way. `closing_count` READs and atomics close.
 #[kernel]
-pub(super) fn enters_queue(record: ReplyRecord, change: Change) -> Bit {
+pub(super) fn enters_queue(record: ReplyRecord, change: Change, closing_count: Bits<READ_COUNT_BITS>) -> Bit {
     let is_only = change.owes && !record.first.is_owed;
-    let is_free = change.closes && record.reads_open == 1 && record.first.is_owed;
+    let is_last = record.reads_open == bit_cast::<OPEN_BITS, READ_COUNT_BITS>(closing_count);
+    let is_free = change.closes && is_last && record.first.is_owed;
     (((change.is_hit || is_only) && !record.reads_open.any()) || is_free) && !record.is_queued
 }
 
@@ -250,7 +254,8 @@ fn last_reply(record: ReplyRecord, done: Bits<COUNT_BITS>) -> Pending {
     }
 }
 
-/// Gives the record after a change. `newer` is the reply of a place event, `event` that event.
+/// Gives the record after a change. `newer` is the reply of a place event, `event` that event; `closing_count`
+/// READs and atomics close.
 #[kernel]
 pub(super) fn record_after(
     record: ReplyRecord,
@@ -258,6 +263,7 @@ pub(super) fn record_after(
     event: AckNotice,
     newer: Pending,
     done: Bits<COUNT_BITS>,
+    closing_count: Bits<READ_COUNT_BITS>,
 ) -> ReplyRecord {
     let reply = record.first;
     let is_only = change.owes && !reply.is_owed;
@@ -267,12 +273,16 @@ pub(super) fn record_after(
     ReplyRecord {
         is_alive: record.is_alive,
         generation: record.generation,
-        is_queued: select(change.is_turn, change.stays, record.is_queued || enters_queue(record, change)),
+        is_queued: select(
+            change.is_turn,
+            change.stays,
+            record.is_queued || enters_queue(record, change, closing_count),
+        ),
         failed: record.failed || change.is_hit,
-        reads_open: if change.releases {
+        reads_open: if change.releases || change.repeats {
             record.reads_open + 1
         } else if change.closes {
-            record.reads_open - 1
+            record.reads_open - bit_cast::<OPEN_BITS, READ_COUNT_BITS>(closing_count)
         } else {
             record.reads_open
         },

@@ -16,6 +16,7 @@ struct World {
     setup: Source<SetupEvent>,
     replies: Source<AckNotice>,
     failures: Source<WriteFailure>,
+    withdrawn: Source<ReadsWithdrawn>,
     sent: Sink<TransmitRequest>,
     released: Sink<ReadRelease>,
     notices: Sink<QpNotice>,
@@ -30,6 +31,7 @@ impl World {
             setup: Source::of_tokens([], stalls),
             replies: Source::of_tokens([], stalls),
             failures: Source::of_tokens([], stalls),
+            withdrawn: Source::of_tokens([], stalls),
             sent: Sink::new(stalls),
             released: Sink::new(stalls),
             notices: Sink::new(stalls),
@@ -55,6 +57,7 @@ impl World {
             self.setup.drive(&mut bench.block.setup, random);
             self.replies.drive(&mut bench.block.place_reply, random);
             self.failures.drive(&mut bench.block.write_failure, random);
+            self.withdrawn.drive(&mut bench.block.withdrawn, random);
             self.sent.drive(&mut bench.block.tx, random);
             self.released.drive(&mut bench.block.release, random);
             self.notices.drive(&mut bench.block.failure, random);
@@ -62,6 +65,7 @@ impl World {
             self.setup.sample(&bench.block.setup);
             self.replies.sample(&bench.block.place_reply);
             self.failures.sample(&bench.block.write_failure);
+            self.withdrawn.sample(&bench.block.withdrawn);
             self.sent.sample(&bench.block.tx);
             self.released.sample(&bench.block.release);
             self.notices.sample(&bench.block.failure);
@@ -96,6 +100,34 @@ impl World {
         self.run(30);
         assert_eq!(self.released.received.len(), before + 1);
         assert!(!self.released.received[before].write_failed);
+    }
+
+    /// A duplicate READ of a generation is released; returns whether it is dropped.
+    fn read_again(&mut self, generation: u64) -> bool {
+        let before = self.released.received.len();
+        self.replies.push(AckNotice {
+            queue_pair: bits(QUEUE_PAIR),
+            generation: bits(generation),
+            psn: bits(90),
+            is_read: true,
+            is_again: true,
+            ..AckNotice::default()
+        });
+        self.run(30);
+        assert_eq!(self.released.received.len(), before + 1);
+        let release = self.released.received[before];
+        assert!(release.is_again && !release.write_failed);
+        release.is_dropped
+    }
+
+    /// Duplicates get no answer.
+    fn withdraw(&mut self, generation: u64, count: u64) {
+        self.withdrawn.push(ReadsWithdrawn {
+            queue_pair: bits(QUEUE_PAIR),
+            generation: bits(generation),
+            count: bits(count),
+        });
+        self.run(40);
     }
 
     /// Times that the READ responder was told that READs end with the NAK of a failed write.
@@ -173,6 +205,38 @@ fn no_reply_overtakes_a_response() {
         assert_eq!(world.sent(), []);
         world.close();
         assert_eq!(world.sent(), [(ACK, 105)]);
+    }
+}
+
+/// Protocol 3.4: answers to duplicates are not overtaken either, and those that get none are not waited for.
+#[test]
+fn no_reply_overtakes_the_answer_to_a_duplicate() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.read(104);
+        world.close();
+        for _ in 0..4 {
+            assert!(!world.read_again(3));
+        }
+        world.reply(ACK, 104, 0);
+        world.withdraw(2, 4);
+        world.withdraw(3, 2);
+        assert_eq!(world.sent(), []);
+        world.close();
+        assert_eq!(world.sent(), []);
+        world.close();
+        assert_eq!(world.sent(), [(ACK, 104)]);
+        // The last one closes by withdrawal; a duplicate covers no PSN.
+        assert!(!world.read_again(3));
+        world.reply(ACK, 105, 0);
+        world.refuse_write();
+        world.run(20);
+        assert_eq!((world.sent(), world.ends()), (vec![], 1));
+        world.withdraw(3, 1);
+        assert_eq!(world.sent(), [(NAK_OPERATIONAL, 105)]);
+        // Whatever becomes of the queue pair, the READ responder hears of each duplicate.
+        assert!(world.read_again(3), "the queue pair has failed");
+        assert!(world.read_again(2), "the generation is over");
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) fn admitted_of(
         is_send: class.is_send || flushes || uses_held,
         is_read: executes && class.is_read,
         is_atomic: executes && class.is_atomic,
+        is_again: outcome.asks_again,
+        is_atomic_again: outcome.asks_again && class.is_atomic,
         starts: class.starts,
         ends: class.ends,
         takes_wqe: outcome.takes_wqe || outcome.flush.takes_wqe,
@@ -75,6 +77,7 @@ pub(super) fn admitted_of(
             || outcome.refuses
             || outcome.is_not_ready
             || outcome.naks_gap
+            || outcome.asks_again
             || (executes && class.is_read),
         syndrome: syndrome_of(outcome, path.min_rnr_timer),
         psn: reply_psn(outcome, token.psn, record.expected_psn),

@@ -37,7 +37,7 @@ pub(super) struct Flush {
 }
 
 /// Outcome of a packet, or of a step of the sweep. Of a packet at most one of `executes`, `refuses`,
-/// `is_not_ready`, `naks_gap` and `repeats` is set.
+/// `is_not_ready`, `naks_gap`, `repeats` and `asks_again` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Outcome {
     pub decision: Decision,
@@ -50,8 +50,10 @@ pub(super) struct Outcome {
     pub is_not_ready: Bit,
     /// It is the first one after a gap: NAK 0x60.
     pub naks_gap: Bit,
-    /// It is a duplicate whose sender asks for an ACK.
+    /// It is a duplicate SEND or WRITE whose sender asks for an ACK.
     pub repeats: Bit,
+    /// It is a duplicate READ or atomic: the READ responder looks for what it asks for again.
+    pub asks_again: Bit,
     /// It is valid up to its receive WQE, and needs one.
     pub wants_wqe: Bit,
     /// A receive WQE is taken for it.
@@ -84,13 +86,19 @@ fn order_of(found: Findings) -> Order {
     }
 }
 
+/// Says whether the access flags of the queue pair permit a READ or an atomic (protocol 3.6 row 5).
+#[kernel]
+fn may_read(path: AdmitPath, class: PacketClass) -> Bit {
+    class.is_read && select(class.is_atomic, path.remote_atomic, path.remote_read)
+}
+
 /// Says whether the access flags of the queue pair, the alignment of an atomic and the READs in flight permit
 /// the operation (protocol 3.6 rows 5 to 7). What is no request is not permitted (row 3).
 #[kernel]
 fn is_allowed(path: AdmitPath, found: Findings) -> Bit {
     let class = found.class;
-    let has_right = if class.is_atomic { path.remote_atomic && found.is_aligned } else { path.remote_read };
-    let may_read = class.is_read && has_right && found.has_slot;
+    let is_aligned = !class.is_atomic || found.is_aligned;
+    let may_read = may_read(path, class) && is_aligned && found.has_slot;
     class.is_send || (class.is_write && path.remote_write) || may_read
 }
 
@@ -107,7 +115,8 @@ fn fits(found: Findings, pad_mismatch: Bit) -> Bit {
     has_room && !pad_mismatch && (class.is_send || adds_up)
 }
 
-/// Says whether a duplicate of the class is acknowledged again (protocol 3.4). READs and atomics are dropped.
+/// Says whether a duplicate of the class is acknowledged again (protocol 3.4). READs and atomics are answered
+/// instead.
 #[kernel]
 fn can_repeat(class: PacketClass) -> Bit {
     class.is_send || class.is_write
@@ -147,6 +156,9 @@ pub(super) fn outcome_of(
     let refuses = order.is_expected && !is_not_ready && !is_valid;
     let naks_gap = order.is_gap && !record.nak_sent;
     let repeats = order.is_duplicate && can_repeat(found.class) && token.ack_request;
+    // A duplicate is not counted among the READs in flight (protocol 3.5), and the word of an atomic is not touched.
+    let may_ask = may_read(path, found.class) && found.lengths.is_empty && !token.pad_mismatch;
+    let asks_again = order.is_duplicate && may_ask;
     let flush = flush_of(is_sweep, path, record, found);
     Outcome {
         decision: if flush.flushes {
@@ -155,7 +167,7 @@ pub(super) fn outcome_of(
             Decision::Execute
         } else if refuses {
             Decision::Refuse
-        } else if naks_gap || is_not_ready || repeats {
+        } else if naks_gap || is_not_ready || repeats || asks_again {
             Decision::Reply
         } else {
             Decision::Drop
@@ -166,6 +178,7 @@ pub(super) fn outcome_of(
         is_not_ready,
         naks_gap,
         repeats,
+        asks_again,
         wants_wqe,
         takes_wqe,
         takes_own_wqe: (takes_wqe && !path.is_shared) || flush.takes_wqe,
@@ -216,7 +229,7 @@ pub(super) fn counts_of(is_decided: Bit, found: Findings, outcome: Outcome) -> A
         partition_key: is_decided && reaches_partition && !identity.partition_matches,
         source_address: is_decided && reaches_address && !identity.address_matches,
         duplicate_request: is_decided && outcome.order.is_duplicate && can_repeat,
-        duplicate_dropped: is_decided && outcome.order.is_duplicate && !can_repeat,
+        duplicate_dropped: is_decided && outcome.order.is_duplicate && !can_repeat && !outcome.asks_again,
         request_gap: is_decided && outcome.order.is_gap,
         requests_after_failure: is_decided && is_known(identity) && found.has_failed,
     }

@@ -1,5 +1,6 @@
 //! Records and rules of [`ReadResponder`](super::ReadResponder): the requests of a queue pair, and the
 //! responses that are made of them (protocol 2.2, 3.6).
+use super::replay::Replay;
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::state::QpState;
@@ -71,6 +72,8 @@ pub(super) struct Released {
 pub(super) struct Slot {
     /// PSN of the first response.
     pub psn: Bits<24>,
+    /// PSN of the last response.
+    pub last_psn: Bits<24>,
     /// MSN of the responses.
     pub msn: Bits<24>,
     /// Remote key.
@@ -144,6 +147,7 @@ pub(super) fn released_after(released: Released, forgets: Bit, releases: Bit, is
 pub(super) fn slot_of(request: ReadRequest) -> Slot {
     Slot {
         psn: request.psn,
+        last_psn: request.last_psn,
         msn: request.msn,
         key: request.key,
         address: request.address,
@@ -182,6 +186,42 @@ pub(super) fn opcode_of(is_atomic: Bit, is_later: Bit, is_last: Bit) -> Bits<8> 
     }
 }
 
+/// Gives the progress that a turn begins with: of a replay its own place in the request.
+#[kernel]
+pub(super) fn progress_of_turn(progress: Progress, replay: Replay) -> Progress {
+    Progress {
+        bytes: select(replay.is_active, replay.bytes, progress.bytes),
+        packets: select(replay.is_active, replay.packets, progress.packets),
+        ..progress
+    }
+}
+
+/// Says whether a turn begins behind the first response to its request, or of its replay.
+#[kernel]
+pub(super) fn goes_on(progress: Progress, replay: Replay) -> Bit {
+    select(replay.is_active, replay.goes_on, progress.packets.any())
+}
+
+/// Gives the request of a turn; a replay has an MSN of its own, and may end before the request does.
+#[kernel]
+pub(super) fn slot_of_turn(slot: Slot, replay: Replay) -> Slot {
+    let ends_early = replay.is_active && !replay.is_whole;
+    Slot {
+        msn: select(replay.is_active, replay.msn, slot.msn),
+        length: select(ends_early, replay.end, slot.length),
+        ..slot
+    }
+}
+
+/// Place of a response among those of its READ, or of its replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Place {
+    /// It is not the first.
+    pub is_later: Bit,
+    /// It is the last.
+    pub is_last: Bit,
+}
+
 /// Makes the next response to a request.
 #[kernel]
 pub(super) fn response_of(
@@ -191,17 +231,17 @@ pub(super) fn response_of(
     slot: Slot,
     value: Value,
     payload_bytes: Bits<13>,
-    is_last: Bit,
+    place: Place,
 ) -> Response {
     Response {
         queue_pair,
         generation: life.generation,
         is_first: !progress.has_begun,
-        opcode: opcode_of(slot.is_atomic, progress.packets.any(), is_last),
+        opcode: opcode_of(slot.is_atomic, place.is_later, place.is_last),
         psn: slot.psn + progress.packets,
         msn: slot.msn,
         payload_bytes,
-        ends: is_last,
+        ends: place.is_last,
         original: value.original,
         has_failed: value.has_failed || life.write_failed,
     }
@@ -317,8 +357,15 @@ mod tests {
         for (write_failed, atomic_failed) in [(false, false), (false, true), (true, false), (true, true)] {
             let life = Life { write_failed, ..Life::default() };
             let value = Value { has_failed: atomic_failed, ..Value::default() };
-            let response =
-                response_of(bits(5), life, Progress::default(), Slot::default(), value, bits(0), true);
+            let response = response_of(
+                bits(5),
+                life,
+                Progress::default(),
+                Slot::default(),
+                value,
+                bits(0),
+                Place { is_later: false, is_last: true },
+            );
             assert_eq!(response.has_failed, write_failed || atomic_failed);
         }
     }
@@ -364,7 +411,15 @@ mod tests {
         for (progress, is_first, psn, opcode, address) in
             [(Progress::default(), true, 0xff_ffff, 0x0d, 0x1000), (begun, false, 1, 0x0e, 0x1200)]
         {
-            let response = response_of(bits(5), life, progress, slot, Value::default(), bits(256), false);
+            let response = response_of(
+                bits(5),
+                life,
+                progress,
+                slot,
+                Value::default(),
+                bits(256),
+                Place { is_later: !is_first, is_last: false },
+            );
             assert_eq!((response.queue_pair, response.generation), (bits(5), bits(3)));
             assert_eq!((response.is_first, response.ends), (is_first, false));
             assert_eq!((response.psn, response.opcode), (bits(psn), bits(opcode)));

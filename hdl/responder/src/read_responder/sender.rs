@@ -138,7 +138,7 @@ pub(super) struct ResponseSender {
     pub failure: StreamTx<QpNotice>,
     /// Responses that were made, and those that were sent or dropped; registered.
     pub in_flight: Signal<Out, InFlight>,
-    /// Counters; registered.
+    /// Counters of NAKs; registered.
     pub counts: Signal<Out, ReadResponderCounts>,
 
     sending: Reg<Sending>,
@@ -245,8 +245,11 @@ impl Logic for ResponseSender {
             left: progress.left + one(was_sent) + one(vanishes),
         };
         self.in_flight.next = progress;
-        self.counted.d.next =
-            ReadResponderCounts { nak_access_sent: is_refused, nak_operational_sent: is_lost || is_undone };
+        self.counted.d.next = ReadResponderCounts {
+            nak_access_sent: is_refused,
+            nak_operational_sent: is_lost || is_undone,
+            ..Default::default()
+        };
         self.counts.next = self.counted.q.val();
     }
 }

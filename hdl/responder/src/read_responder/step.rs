@@ -1,12 +1,13 @@
 //! State machine of [`ReadResponder`](super::ReadResponder).
 //!
 //! ```text
-//!  Clear ──> Idle ──> Setup, Store, Release, Result ──> Idle, or Make if a turn was interrupted
+//!  Clear ──> Idle ──> Setup, Store, Release, Seek, Repeat, Result ──> Idle, or Make if a turn was interrupted
 //!              └────> Load ──> Fetch ──> Plan ──> Make ──> Look ──> Keep ──> Idle
 //!                       │        └─> Park ─┐ ^      │
 //!                       └────────────> Idle<┘ └──────┘ next response
 //! ```
 use rnic_kernel::prelude::*;
+use rnic_messages::read::ReadRelease;
 
 /// State of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -21,6 +22,10 @@ pub(super) enum Step {
     Store,
     /// Releases a request.
     Release,
+    /// Has a duplicate looked up.
+    Seek,
+    /// Decides about the duplicate.
+    Repeat,
     /// Stores the result of an atomic.
     Result,
     /// A turn: reads the records of the queue pair.
@@ -50,7 +55,7 @@ pub(super) struct Inputs {
     pub event_step: Step,
     /// Idle: the head of the ready queue gets its turn.
     pub takes_turn: Bit,
-    /// Setup, Store, Release, Result: a turn was interrupted, and its queue pair still has requests.
+    /// Setup to Result: a turn was interrupted, and goes on.
     pub resumes: Bit,
     /// Load: the queue pair has a request to answer.
     pub has_work: Bit,
@@ -64,15 +69,27 @@ pub(super) struct Inputs {
 
 /// Gives the step for the first event: setup events come before requests, releases and results.
 #[kernel]
-pub(super) fn event_step(has_setup: Bit, has_request: Bit, has_release: Bit) -> Step {
+pub(super) fn event_step(has_setup: Bit, has_request: Bit, has_release: Bit, release_step: Step) -> Step {
     if has_setup {
         Step::Setup
     } else if has_request {
         Step::Store
     } else if has_release {
-        Step::Release
+        release_step
     } else {
         Step::Result
+    }
+}
+
+/// Gives the step for a release: a duplicate is looked up first, unless it is dropped. `is_done` says that it was.
+#[kernel]
+pub(super) fn release_step(release: ReadRelease, is_done: Bit) -> Step {
+    if !release.is_again {
+        Step::Release
+    } else if is_done || release.is_dropped {
+        Step::Repeat
+    } else {
+        Step::Seek
     }
 }
 
@@ -88,7 +105,7 @@ pub(super) fn step_after(step: Step, inputs: Inputs) -> Step {
                 select(inputs.takes_turn, Step::Load, Step::Idle)
             }
         }
-        Step::Setup | Step::Store | Step::Release | Step::Result => {
+        Step::Setup | Step::Store | Step::Release | Step::Seek | Step::Repeat | Step::Result => {
             select(inputs.resumes, Step::Make, Step::Idle)
         }
         Step::Load => select(inputs.has_work, Step::Fetch, Step::Idle),
@@ -137,12 +154,14 @@ mod tests {
         let makes = Inputs { makes: true, ..NONE };
         let ends = Inputs { makes: true, ends_turn: true, ..NONE };
         let all = [event, swept, turn, resumes, work, waits, makes, ends];
-        let rows: [(Step, Step, &[(Inputs, Step)]); 13] = [
+        let rows: [(Step, Step, &[(Inputs, Step)]); 15] = [
             (Clear, Clear, &[(swept, Idle)]),
             (Idle, Idle, &[(event, Store), (turn, Load)]),
             (Setup, Idle, &[(resumes, Make)]),
             (Store, Idle, &[(resumes, Make)]),
             (Release, Idle, &[(resumes, Make)]),
+            (Seek, Idle, &[(resumes, Make)]),
+            (Repeat, Idle, &[(resumes, Make)]),
             (Result, Idle, &[(resumes, Make)]),
             (Load, Idle, &[(work, Fetch)]),
             (Fetch, Plan, &[(waits, Park)]),
@@ -172,7 +191,21 @@ mod tests {
             (false, false, true, Release),
             (false, false, false, Result),
         ] {
-            assert_eq!(event_step(setup, request, release), step);
+            assert_eq!(event_step(setup, request, release, Release), step);
+        }
+    }
+
+    #[test]
+    fn a_duplicate_is_looked_up_before_it_is_decided() {
+        let release = |is_again, is_dropped| ReadRelease { is_again, is_dropped, ..ReadRelease::default() };
+        for (release, is_done, step) in [
+            (release(false, false), false, Release),
+            (release(false, false), true, Release),
+            (release(true, false), false, Seek),
+            (release(true, false), true, Repeat),
+            (release(true, true), false, Repeat),
+        ] {
+            assert_eq!(release_step(release, is_done), step);
         }
     }
 }

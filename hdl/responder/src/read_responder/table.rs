@@ -1,15 +1,18 @@
 //! RequestTable: keeps the requests of all queue pairs, and the results of their atomics, in slots.
 //!
 //! ```text
-//!  read ──────> life, stored, arrived ──> one cycle later
+//!  read ──────> life, noted, arrived ──> one cycle later
 //!  next_life, request, result ──> their records and slots
 //!  fetch ─────> slot, value ──> one cycle later
+//!  seek ──────> slot ──> one cycle later, in cycles without a fetch
 //! ```
 //!
 //! 1. `read` is followed by at most one of `sets`, `stores` and `results`, which belongs to the queue pair that
 //!    was read.
-//! 2. Requests and results of another generation, or of a queue pair in a state without responses, are dropped.
+//! 2. A request stays in its slot until sixteen newer ones have come, also when it was answered (protocol 3.5).
+//! 3. Requests and results of another generation, or of a queue pair in a state without responses, are dropped.
 use super::record::{Life, Slot, Value, slot_of};
+use super::replay::{Noted, noted_after};
 use crate::messages::AtomicResult;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
@@ -50,15 +53,23 @@ pub(super) struct RequestTable {
     pub results: Signal<In, Bit>,
     /// Result of an atomic.
     pub result: Signal<In, AtomicResult>,
-    /// The slot of request `served` is read.
+    /// A slot of the queue pair is read.
     pub fetches: Signal<In, Bit>,
-    /// Low bits of the count of requests before the one that is read.
-    pub served: Signal<In, Bits<READ_SLOT_BITS>>,
+    /// Number of the slot.
+    pub fetched: Signal<In, Bits<READ_SLOT_BITS>>,
+    /// A slot is read for the finder, without its result; not with `fetches`.
+    pub seeks: Signal<In, Bit>,
+    /// Queue pair of the slot.
+    pub seek_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// Number of the slot.
+    pub seek_slot: Signal<In, Bits<READ_SLOT_BITS>>,
 
     /// Attributes of the queue pair that was read.
     pub life: Signal<Out, Life>,
-    /// Free-running count of its requests.
-    pub stored: Signal<Out, Bits<READ_COUNT_BITS>>,
+    /// Its requests.
+    pub noted: Signal<Out, Noted>,
+    /// `request` is stored, in this cycle.
+    pub keeps_request: Signal<Out, Bit>,
     /// Free-running count of its results.
     pub arrived: Signal<Out, Bits<READ_COUNT_BITS>>,
     /// `result` is stored, in this cycle.
@@ -69,7 +80,7 @@ pub(super) struct RequestTable {
     pub value: Signal<Out, Value>,
 
     lives: Memory<Life, QUEUE_PAIR_BITS>,
-    stored_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
+    noted_requests: Memory<Noted, QUEUE_PAIR_BITS>,
     arrived_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
     slots: Memory<Slot, SLOT_BITS>,
@@ -89,12 +100,12 @@ impl Logic for RequestTable {
         let empties = clears || self.drops.val();
         self.lives.read_enable.next = self.reads.val();
         self.lives.read_address.next = self.read_address.val();
-        self.stored_counts.read_enable.next = self.reads.val();
-        self.stored_counts.read_address.next = self.read_address.val();
+        self.noted_requests.read_enable.next = self.reads.val();
+        self.noted_requests.read_address.next = self.read_address.val();
         self.arrived_counts.read_enable.next = self.reads.val();
         self.arrived_counts.read_address.next = self.read_address.val();
         let life = self.lives.read_data.val();
-        let stored = self.stored_counts.read_data.val();
+        let noted = self.noted_requests.read_data.val();
         let arrived = self.arrived_counts.read_data.val();
         let stores = self.stores.val() && life.serves && life.generation == request.generation;
         let keeps_value = self.results.val() && life.serves && life.generation == result.generation;
@@ -102,25 +113,29 @@ impl Logic for RequestTable {
         self.lives.write_enable.next = clears || self.sets.val();
         self.lives.write_address.next = swept;
         self.lives.write_data.next = Life { serves: next.serves && !clears, ..next };
-        self.stored_counts.write_enable.next = empties || stores;
-        self.stored_counts.write_address.next = swept;
-        self.stored_counts.write_data.next = select(stores, stored + 1, bits::<READ_COUNT_BITS>(0));
+        self.noted_requests.write_enable.next = empties || stores;
+        self.noted_requests.write_address.next = swept;
+        let forgotten = Noted { is_full: false, ..Default::default() };
+        self.noted_requests.write_data.next = select(stores, noted_after(noted), forgotten);
         self.arrived_counts.write_enable.next = empties || keeps_value;
         self.arrived_counts.write_address.next = swept;
         self.arrived_counts.write_data.next = select(keeps_value, arrived + 1, bits::<READ_COUNT_BITS>(0));
         self.slots.write_enable.next = stores;
-        self.slots.write_address.next = cat!(queue_pair, stored.get_bits::<READ_SLOT_BITS>(0));
+        self.slots.write_address.next = cat!(queue_pair, noted.count.get_bits::<READ_SLOT_BITS>(0));
         self.slots.write_data.next = slot_of(request);
         self.values.write_enable.next = keeps_value;
         self.values.write_address.next = cat!(queue_pair, result.slot);
         self.values.write_data.next = Value { original: result.original, has_failed: result.has_failed };
-        let fetched: Bits<SLOT_BITS> = cat!(queue_pair, self.served.val());
-        self.slots.read_enable.next = self.fetches.val();
-        self.slots.read_address.next = fetched;
+        let seeks = self.seeks.val();
+        let fetched: Bits<SLOT_BITS> = cat!(queue_pair, self.fetched.val());
+        let sought: Bits<SLOT_BITS> = cat!(self.seek_pair.val(), self.seek_slot.val());
+        self.slots.read_enable.next = self.fetches.val() || seeks;
+        self.slots.read_address.next = select(seeks, sought, fetched);
         self.values.read_enable.next = self.fetches.val();
         self.values.read_address.next = fetched;
         self.life.next = life;
-        self.stored.next = stored;
+        self.noted.next = noted;
+        self.keeps_request.next = stores;
         self.arrived.next = arrived;
         self.keeps_value.next = keeps_value;
         self.slot.next = self.slots.read_data.val();

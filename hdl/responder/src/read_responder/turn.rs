@@ -1,20 +1,22 @@
 //! Turn: makes the responses of a turn, from the byte where the last turn of the queue pair ended.
 //!
 //! ```text
-//!  life, progress ──> loads ──┐
-//!  slot, value ─────> fetches ┴─> plans ─> makes ─┬─> response, access_request
-//!                                   ^─────────────┴─> progress_after
+//!  life, progress, replay ─> loads ──┐
+//!  slot, value ────────────> fetches ┴─> plans ─> makes ─┬─> response, access_request
+//!                                          ^─────────────┴─> progress_after
 //! ```
 //!
 //! The state machine is that of [`ReadResponder`](super::ReadResponder): each of `loads`, `fetches`, `plans`
 //! and `makes` is high for one cycle, in this order; the last two repeat for each response.
 //!
 //! 1. All outputs are functions of registers.
-//! 2. After a failed write, the only response of a turn has no payload, and ends its request.
+//! 2. A turn answers the replay of the queue pair, if it has one, or else its oldest request.
+//! 3. After a failed write, the only response of a turn has no payload, and ends its request.
 use super::record::{
-    Life, Progress, Response, Slot, Value, access_request_of, progress_after_turn, response_of, turn_packets,
-    value_of,
+    Life, Place, Progress, Response, Slot, Value, access_request_of, goes_on, progress_after_turn,
+    progress_of_turn, response_of, slot_of_turn, turn_packets, value_of,
 };
+use super::replay::Replay;
 use rnic_kernel::prelude::*;
 use rnic_messages::path::pmtu_bytes;
 use rnic_messages::protect::AccessRequest;
@@ -27,7 +29,7 @@ pub(super) struct Turn {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// A turn begins: `queue_pair`, `life` and `progress` are valid.
+    /// A turn begins: `queue_pair`, `life`, `progress` and `replay` are valid.
     pub loads: Signal<In, Bit>,
     /// Queue pair of the turn.
     pub queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
@@ -35,9 +37,11 @@ pub(super) struct Turn {
     pub life: Signal<In, Life>,
     /// Its progress.
     pub progress: Signal<In, Progress>,
+    /// Its replay.
+    pub replay: Signal<In, Replay>,
     /// `slot` and `value` are valid.
     pub fetches: Signal<In, Bit>,
-    /// The oldest request.
+    /// The request.
     pub slot: Signal<In, Slot>,
     /// Its result, if it is an atomic.
     pub value: Signal<In, Value>,
@@ -48,6 +52,8 @@ pub(super) struct Turn {
 
     /// Queue pair of the turn.
     pub turn_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// The turn answers a replay.
+    pub is_replaying: Signal<Out, Bit>,
     /// Its progress within the turn.
     pub current: Signal<Out, Progress>,
     /// The next response, once it is measured.
@@ -58,12 +64,14 @@ pub(super) struct Turn {
     pub ends_turn: Signal<Out, Bit>,
     /// The last response that was measured is the last one to its request.
     pub is_last: Signal<Out, Bit>,
-    /// Progress of the queue pair after the turn.
+    /// Progress of the queue pair after the turn; of a turn that answers a replay, its place in the request.
     pub progress_after: Signal<Out, Progress>,
 
     turn_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
     life_held: DFF<Life>,
     progress_held: DFF<Progress>,
+    replay_held: DFF<Replay>,
+    goes_on_held: DFF<Bit>,
     slot_held: DFF<Slot>,
     value_held: DFF<Value>,
     /// Bytes of the request for which no response is made.
@@ -80,6 +88,7 @@ impl Logic for Turn {
         let turn_pair = self.turn_pair_held.q.val();
         let life = self.life_held.q.val();
         let current = self.progress_held.q.val();
+        let replay = self.replay_held.q.val();
         let slot = self.slot_held.q.val();
         let value = self.value_held.q.val();
         let bytes_left = self.bytes_left.q.val();
@@ -88,13 +97,16 @@ impl Logic for Turn {
         if self.loads.val() {
             self.turn_pair_held.d.next = self.queue_pair.val();
             self.life_held.d.next = self.life.val();
-            self.progress_held.d.next = self.progress.val();
+            self.progress_held.d.next = progress_of_turn(self.progress.val(), self.replay.val());
+            self.replay_held.d.next = self.replay.val();
+            self.goes_on_held.d.next = goes_on(self.progress.val(), self.replay.val());
             self.packets_left.d.next = turn_packets(self.life.val().path_mtu);
         }
         if self.fetches.val() {
-            self.slot_held.d.next = self.slot.val();
-            self.value_held.d.next = value_of(self.slot.val(), self.value.val());
-            self.bytes_left.d.next = self.slot.val().length - current.bytes;
+            let asked = slot_of_turn(self.slot.val(), replay);
+            self.slot_held.d.next = asked;
+            self.value_held.d.next = value_of(asked, self.value.val());
+            self.bytes_left.d.next = asked.length - current.bytes;
         }
         if self.plans.val() {
             let packet_bytes = pmtu_bytes(life.path_mtu);
@@ -107,15 +119,19 @@ impl Logic for Turn {
             self.progress_held.d.next.bytes = current.bytes + bit_cast::<32, 13>(payload_bytes);
             self.progress_held.d.next.packets = current.packets + 1;
             self.progress_held.d.next.has_begun = true;
+            self.goes_on_held.d.next = true;
             self.bytes_left.d.next = bytes_left - bit_cast::<32, 13>(payload_bytes);
             self.packets_left.d.next = self.packets_left.q.val() - 1;
         }
         self.turn_pair.next = turn_pair;
+        self.is_replaying.next = replay.is_active;
         self.current.next = current;
-        self.response.next = response_of(turn_pair, life, current, slot, value, payload_bytes, is_last);
+        let place = Place { is_later: self.goes_on_held.q.val(), is_last };
+        self.response.next = response_of(turn_pair, life, current, slot, value, payload_bytes, place);
         self.access_request.next = access_request_of(life, current, slot, payload_bytes);
         self.ends_turn.next = is_last || self.packets_left.q.val() == 1;
         self.is_last.next = is_last;
-        self.progress_after.next = progress_after_turn(current, slot.is_atomic, is_last);
+        let answered = progress_after_turn(current, slot.is_atomic, is_last);
+        self.progress_after.next = select(replay.is_active, current, answered);
     }
 }

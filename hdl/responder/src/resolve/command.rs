@@ -79,6 +79,7 @@ pub(super) fn place_command_of(
 ) -> PlaceCommand {
     let packet = scattered.packet;
     let is_read = outcome.is_done && packet.is_read;
+    let is_again = packet.is_again && has_reply;
     let syndrome = syndrome_of(packet, scattered.fault, outcome);
     PlaceCommand {
         queue_pair: packet.queue_pair,
@@ -97,7 +98,8 @@ pub(super) fn place_command_of(
             syndrome,
             psn: select(is_read, packet.responses.last_psn, packet.psn),
             msn: reply_msn(packet, outcome),
-            is_read,
+            is_read: is_read || is_again,
+            is_again,
             is_atomic: outcome.is_done && packet.is_atomic,
             has_event: outcome.fails && !has_completion,
             ..Default::default()
@@ -108,15 +110,18 @@ pub(super) fn place_command_of(
 /// Makes the request to the READ responder; an atomic reads no bytes there.
 #[kernel]
 pub(super) fn read_request_of(packet: Admitted) -> ReadRequest {
+    let is_atomic = packet.is_atomic || packet.is_atomic_again;
     ReadRequest {
         queue_pair: packet.queue_pair,
         generation: packet.generation,
         psn: packet.psn,
+        last_psn: packet.responses.last_psn,
         msn: packet.msn,
         key: packet.key,
         address: packet.address,
-        length: select(packet.is_atomic, bits::<32>(0), packet.message_length),
-        is_atomic: packet.is_atomic,
+        length: select(is_atomic, bits::<32>(0), packet.message_length),
+        is_atomic,
+        is_again: packet.is_again,
     }
 }
 

@@ -142,6 +142,12 @@ pub(super) fn has_reply(packet: Admitted, before: Verdict, outcome: Outcome) -> 
     outcome.fails || ((outcome.is_done || only_replies) && packet.has_reply)
 }
 
+/// Says whether the READ responder gets a duplicate READ or atomic; then the packet has a reply, too.
+#[kernel]
+pub(super) fn asks_again(packet: Admitted, before: Verdict) -> Bit {
+    packet.is_again && packet.decision == Decision::Reply && !before.failed
+}
+
 /// Gives the MSN of the reply: admission has counted the message, but one that fails does not count
 /// (protocol 3.7).
 #[kernel]

@@ -18,6 +18,18 @@ fn machine() -> Machine {
     machine
 }
 
+/// PSN, AETH and original value of each answer.
+fn told(machine: &Machine) -> Vec<(u32, u32, u64)> {
+    let told = machine.answered.iter().map(|(command, _)| {
+        let headers = command.headers;
+        assert_eq!(headers.opcode, Operation::AtomicAcknowledge as u64);
+        let aeth = headers.extended.get_bits::<32>(0).to_u64() as u32;
+        let original = headers.extended.get_bits::<64>(32).to_u64().swap_bytes();
+        (headers.psn.to_u64() as u32, aeth.swap_bytes(), original)
+    });
+    told.collect()
+}
+
 fn atomic(machine: &Machine, operation: Operation, operand: u64, compare: u64) -> Request {
     Request { address: WORD, operand, compare, ..request(machine, 0, operation, 0) }
 }
@@ -41,17 +53,7 @@ fn an_atomic_waits_for_the_writes_before_it_and_is_answered_in_its_turn() {
     assert_eq!(machine.word_asked.len(), 3);
     assert!(machine.word_asked.iter().all(|&(address, done)| address == WORD | DEVICE && done >= 1));
     assert_eq!(machine.words[&(WORD | DEVICE)], 7);
-    let told: Vec<_> = machine
-        .answered
-        .iter()
-        .map(|(command, _)| {
-            let headers = command.headers;
-            assert_eq!(headers.opcode, Operation::AtomicAcknowledge as u64);
-            let aeth = headers.extended.get_bits::<32>(0).to_u64() as u32;
-            let original = headers.extended.get_bits::<64>(32).to_u64().swap_bytes();
-            (headers.psn.to_u64() as u32, aeth.swap_bytes(), original)
-        })
-        .collect();
+    let told = told(&machine);
     let sum = 0x1122_3345_5566_7789;
     assert_eq!(
         told,
@@ -121,4 +123,59 @@ fn a_refusal_fails_the_queue_pair_when_its_nak_leaves_after_the_responses() {
         assert_eq!((machine.replied.len(), machine.failed.len()), (1, 1));
         assert!(machine.failed[0].0 >= replied - 2, "it fails when the NAK leaves");
     }
+}
+
+/// Protocol 3.4: the saved value is sent again, the word is not touched again, and no acknowledgement passes the answer.
+#[test]
+fn a_duplicate_atomic_is_answered_from_its_slot() {
+    use Operation::{CompareSwap, FetchAdd, WriteOnly};
+    let mut machine = machine();
+    machine.words.insert(WORD | DEVICE, 100);
+    // Two more than there are slots: the first two are forgotten.
+    for _ in 0..18 {
+        send(&mut machine, |machine| atomic(machine, FetchAdd, 1, 0));
+        machine.settle();
+    }
+    send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
+    machine.settle();
+    let first = told(&machine);
+    assert_eq!((first.len(), machine.words[&(WORD | DEVICE)], machine.replied.len()), (18, 118, 1));
+    let last_psn = machine.replied[0].2.psn;
+    let again = |psn: u32| {
+        move |machine: &Machine| Request {
+            psn: (FIRST_PSN + psn) & 0xff_ffff,
+            // What it asks for does not matter: only its PSN is looked up.
+            ..atomic(machine, CompareSwap, 9, 118)
+        }
+    };
+    machine.holds_gather = true;
+    send(&mut machine, again(2));
+    send(&mut machine, again(17));
+    send(&mut machine, |machine| Request { psn: last_psn, ..request(machine, 0, WriteOnly, 64) });
+    machine.run(300);
+    assert_eq!((machine.answered.len(), machine.replied.len()), (18, 1), "no acknowledgement passes");
+    machine.holds_gather = false;
+    machine.settle();
+    // The MSN is the current one.
+    let expected = [2, 17].map(|at: usize| (first[at].0, 0x1f00_0013, first[at].2));
+    assert_eq!(told(&machine)[18..], expected);
+    assert_eq!(machine.replied[1].2, Owed { syndrome: 0x1f, psn: last_psn, msn: 19 });
+
+    // Not noted any more, never an atomic, or of an earlier life: no answer, and nothing is left open.
+    for psn in [0, 1, 18, 0xff_fff0] {
+        send(&mut machine, again(psn));
+    }
+    send(&mut machine, |machine| Request { psn: last_psn, ..request(machine, 0, WriteOnly, 64) });
+    machine.run(200);
+    machine.settle();
+    assert_eq!((machine.answered.len(), machine.replied.len()), (20, 3));
+    assert_eq!((machine.count("duplicate_request"), machine.count("duplicate_dropped")), (4, 4));
+    machine.connect(Attributes { generation: 5, remote_atomic: true, ..attributes(0) }, last_psn);
+    while machine.is_commanding() {
+        machine.step();
+    }
+    send(&mut machine, again(17));
+    machine.settle();
+    assert_eq!((machine.answered.len(), machine.count("duplicate_dropped")), (20, 5));
+    assert_eq!((machine.word_asked.len(), machine.words[&(WORD | DEVICE)]), (18, 118));
 }

@@ -289,6 +289,8 @@ pub(super) struct Queue {
     held: Option<Work>,
     /// It has reported that it holds no WQE of its shared receive queue (last WQE reached).
     is_last_said: bool,
+    /// PSNs of the atomics that were executed.
+    atomics: Vec<u32>,
     pub(super) consumed: u16,
     /// As the doorbell said.
     pub(super) posted: u16,
@@ -380,6 +382,7 @@ impl Model {
             arriving: None,
             held: None,
             is_last_said: false,
+            atomics: Vec::new(),
             consumed: 0,
             posted: 0,
             written: 0,
@@ -394,6 +397,7 @@ impl Model {
             (queue.has_failed, queue.is_stopped) = (false, false);
             (queue.arriving, queue.held, queue.is_last_said) = (None, None, false);
             queue.works.clear();
+            queue.atomics.clear();
         }
         if let Some(psn) = receive_psn {
             (queue.expected, queue.msn, queue.nak_sent) = (psn, 0, false);
@@ -455,6 +459,9 @@ impl Model {
             return None;
         }
 
+        let is_atomic = [Operation::CompareSwap as u8, Operation::FetchAdd as u8].contains(&request.opcode);
+        let may_repeat = attributes.remote_atomic && request.payload_bytes == 0 && !request.pad_mismatch;
+
         // Step 2: the PSN.
         let distance = request.psn.wrapping_sub(queue.expected) & PSN_MASK;
         if distance >= 1 << 23 {
@@ -463,6 +470,12 @@ impl Model {
                 || [SendLastInvalidate as u8, SendOnlyInvalidate as u8].contains(&request.opcode);
             let psn = queue.expected.wrapping_sub(1) & PSN_MASK;
             let answer = Owed { syndrome: ACK, psn, msn: queue.msn };
+            if is_atomic && may_repeat {
+                // The READ responder looks for it among the last sixteen.
+                let is_noted = queue.atomics.iter().rev().take(16).any(|psn| *psn == request.psn);
+                self.count(if is_noted { "duplicate_request" } else { "duplicate_dropped" });
+                return self.answer(index, request, Owed { psn: request.psn, ..answer });
+            }
             self.count(if is_repeated { "duplicate_request" } else { "duplicate_dropped" });
             return (is_repeated && request.ack_request)
                 .then(|| self.answer(index, request, answer))
@@ -477,14 +490,7 @@ impl Model {
 
         // Steps 3 to 6: opcode and its order, right, receive WQE, length.
         let arriving = queue.arriving;
-        let is_atomic = [Operation::CompareSwap as u8, Operation::FetchAdd as u8].contains(&request.opcode);
-        if is_atomic
-            && attributes.remote_atomic
-            && arriving.is_none()
-            && request.address.is_multiple_of(8)
-            && request.payload_bytes == 0
-            && !request.pad_mismatch
-        {
+        if is_atomic && may_repeat && request.address.is_multiple_of(8) && arriving.is_none() {
             queue.expected = (queue.expected + 1) & PSN_MASK;
             queue.nak_sent = false;
             let has_right =
@@ -493,6 +499,7 @@ impl Model {
                 return Some(self.fail(index, request, None, NO_ACCESS));
             }
             queue.msn = (queue.msn + 1) & PSN_MASK;
+            queue.atomics.push(request.psn);
             return Some(Command {
                 queue_pair: index,
                 generation: attributes.generation,

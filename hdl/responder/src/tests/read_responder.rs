@@ -11,7 +11,7 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{PathMtu, QpState};
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
-use rnic_messages::read::{ReadRelease, ReadRequest};
+use rnic_messages::read::{ReadRelease, ReadRequest, ReadsServed, ReadsWithdrawn};
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use std::collections::{BTreeMap, VecDeque};
@@ -45,6 +45,23 @@ struct Found {
     is_told: bool,
 }
 
+/// A request that was stored.
+#[derive(Clone, Debug)]
+struct Stored {
+    request: ReadRequest,
+    packets: Vec<Owed>,
+}
+
+/// A duplicate that was released.
+#[derive(Clone, Debug)]
+struct Again {
+    /// Order of its release among those of its queue pair.
+    order: u32,
+    /// Responses that are owed, if it is noted, and how many of them were sent.
+    packets: Vec<Owed>,
+    sent: usize,
+}
+
 /// A queue pair from one restart to the next.
 #[derive(Default)]
 struct Life {
@@ -60,8 +77,16 @@ struct Life {
     waiting: VecDeque<Vec<Owed>>,
     owed: VecDeque<Owed>,
     atomics: Vec<Found>,
-    /// Of the keys that were asked for.
-    asked: VecDeque<Owed>,
+    /// All requests, and duplicates that were released and are neither answered nor known to be withdrawn.
+    history: Vec<Stored>,
+    again: Vec<Again>,
+    /// Duplicates that were released, that were answered, and that were withdrawn; order of the one whose responses are sent.
+    released_again: u32,
+    answered_again: u32,
+    withdrawn: u32,
+    current_again: u32,
+    /// Access requests of responses that were not sent yet.
+    asked: VecDeque<AccessRequest>,
     answers: VecDeque<AccessAnswer>,
     /// PSNs of packets whose payload the host failed to return.
     lost: Vec<u32>,
@@ -72,6 +97,61 @@ struct Life {
     sent: usize,
 }
 
+/// The responses to a READ, or to a part of one.
+fn responses(psn: u32, msn: u32, key: u32, address: u64, length: u32, pmtu: u32) -> Vec<Owed> {
+    let count = psn_count(length, pmtu);
+    let packets = (0..count).map(|index| Owed {
+        operation: match (index, index + 1 == count) {
+            (0, true) => Operation::ReadResponseOnly,
+            (0, false) => Operation::ReadResponseFirst,
+            (_, false) => Operation::ReadResponseMiddle,
+            (_, true) => Operation::ReadResponseLast,
+        },
+        psn: (psn + index) & 0xff_ffff,
+        msn,
+        address: address + u64::from(index * pmtu),
+        key,
+        bytes: pmtu.min(length - index * pmtu),
+        ends: index + 1 == count,
+        atomic: None,
+    });
+    packets.collect()
+}
+
+impl Life {
+    /// The response that a packet is, and whether it answers a duplicate: the next of the duplicate that is being answered, the next
+    /// of the requests, or the first of the newest duplicate that it can belong to. Responses to a duplicate follow each other.
+    fn next(&mut self, opcode: u64, psn: u32) -> (Owed, bool) {
+        let asked = self.asked.front().map(|asked| (asked.key.to_u64() as u32, asked.address.to_u64()));
+        let is_it = |owed: &Owed| {
+            let is_nak = opcode == Operation::Acknowledge as u64;
+            let is_asked = owed.bytes == 0 || asked == Some((owed.key, owed.address));
+            owed.psn == psn && (is_nak || owed.operation as u64 == opcode) && is_asked
+        };
+        let current = self.current_again;
+        let is_next = |again: &Again| again.packets.get(again.sent).is_some_and(is_it);
+        let goes_on = |again: &Again| again.order == current && again.sent > 0 && is_next(again);
+        if self.owed.front().is_some_and(is_it) && !self.again.iter().any(goes_on) {
+            self.sent += 1;
+            return (self.owed.pop_front().expect("it is there"), false);
+        }
+        let goes_on = self.again.iter().position(goes_on);
+        let begins = |again: &Again| again.sent == 0 && is_next(again);
+        let place = goes_on.or_else(|| self.again.iter().rposition(begins));
+        let place =
+            place.unwrap_or_else(|| panic!("{opcode:#x} of {psn:#x} is not owed: {:?}", self.owed.front()));
+        let again = &mut self.again[place];
+        self.current_again = again.order;
+        let owed = again.packets[again.sent].clone();
+        again.sent += 1;
+        if owed.ends {
+            self.answered_again += 1;
+            self.again.remove(place);
+        }
+        (owed, true)
+    }
+}
+
 struct World {
     bench: Bench<ReadResponder>,
     random: Random,
@@ -79,8 +159,13 @@ struct World {
     lives: BTreeMap<(u16, u8), Life>,
     generations: BTreeMap<u16, u8>,
     setup: Source<SetupEvent>,
+    /// Queue pairs of the setup events that were not taken.
+    commanded: VecDeque<u16>,
     jobs: Source<ReadRequest>,
     releases: Source<ReadRelease>,
+    withdrawn: Sink<ReadsWithdrawn>,
+    /// Duplicates that are not released, in their order: whose they are, and the responses that they ask for.
+    again_due: VecDeque<(u16, u8, Vec<Owed>)>,
     results: Source<AtomicResult>,
     /// Queue pairs whose results are in the source, and results that are still due.
     results_offered: VecDeque<(u16, u8, usize)>,
@@ -99,6 +184,9 @@ struct World {
     answered: usize,
     /// NAKs of failed writes.
     ended: usize,
+    /// Responses to duplicates, and duplicates that were counted as answered and as not noted.
+    sent_again: usize,
+    duplicates: [u64; 2],
 }
 
 impl World {
@@ -109,8 +197,11 @@ impl World {
             lives: BTreeMap::new(),
             generations: QUEUE_PAIRS.map(|number| (number, 250)).into(),
             setup: Source::of_tokens([], stalls),
+            commanded: VecDeque::new(),
             jobs: Source::of_tokens([], stalls),
             releases: Source::of_tokens([], stalls),
+            withdrawn: Sink::new(stalls),
+            again_due: VecDeque::new(),
             results: Source::of_tokens([], stalls),
             results_offered: VecDeque::new(),
             results_due: VecDeque::new(),
@@ -126,6 +217,8 @@ impl World {
             naks: [0; 2],
             answered: 0,
             ended: 0,
+            sent_again: 0,
+            duplicates: [0; 2],
         };
         QUEUE_PAIRS.iter().for_each(|&number| world.restart(number));
         (0..1200).for_each(|_| world.step());
@@ -144,6 +237,7 @@ impl World {
         // The domain identifies the queue pair in access requests.
         event.path.domain = bits(u64::from(number) << 8 | u64::from(generation));
         self.setup.push(event);
+        self.commanded.push_back(number);
     }
 
     /// A queue pair is reset, and made ready.
@@ -184,7 +278,7 @@ impl World {
         let life = self.life(number);
         life.msn = (life.msn + 1) & 0xff_ffff;
         let (psn, msn) = (life.psn, life.msn);
-        life.waiting.push_back(vec![Owed {
+        let packets = vec![Owed {
             operation: Operation::AtomicAcknowledge,
             psn,
             msn,
@@ -193,18 +287,22 @@ impl World {
             bytes: 0,
             ends: true,
             atomic: Some(life.atomics.len()),
-        }]);
+        }];
         life.atomics.push(Found { original, has_failed, slot: life.stored % SLOTS, is_told: false });
         life.psn = (psn + 1) & 0xff_ffff;
         life.stored += 1;
-        self.jobs.push(ReadRequest {
+        let request = ReadRequest {
             queue_pair: bits(number.into()),
             generation: bits(generation.into()),
             psn: bits(psn.into()),
+            last_psn: bits(psn.into()),
             msn: bits(msn.into()),
             is_atomic: true,
             ..ReadRequest::default()
-        });
+        };
+        life.waiting.push_back(packets.clone());
+        life.history.push(Stored { request, packets });
+        self.jobs.push(request);
     }
 
     fn store(&mut self, number: u16, length: u32) {
@@ -215,33 +313,76 @@ impl World {
         let count = psn_count(length, pmtu);
         life.msn = (life.msn + 1) & 0xff_ffff;
         let (psn, msn) = (life.psn, life.msn);
-        let packets = (0..count).map(|index| Owed {
-            operation: match (index, index + 1 == count) {
-                (0, true) => Operation::ReadResponseOnly,
-                (0, false) => Operation::ReadResponseFirst,
-                (_, false) => Operation::ReadResponseMiddle,
-                (_, true) => Operation::ReadResponseLast,
-            },
-            psn: (psn + index) & 0xff_ffff,
-            msn,
-            address: address + u64::from(index * pmtu),
-            key,
-            bytes: pmtu.min(length - index * pmtu),
-            ends: index + 1 == count,
-            atomic: None,
-        });
-        life.waiting.push_back(packets.collect());
+        let packets = responses(psn, msn, key, address, length, pmtu);
         life.psn = (psn + count) & 0xff_ffff;
         life.stored += 1;
-        self.jobs.push(ReadRequest {
+        let request = ReadRequest {
             queue_pair: bits(number.into()),
             generation: bits(generation.into()),
             psn: bits(psn.into()),
+            last_psn: bits(((psn + count - 1) & 0xff_ffff).into()),
             msn: bits(msn.into()),
             key: bits(u64::from(key)),
             address: bits(address),
             length: bits(length.into()),
             is_atomic: false,
+            is_again: false,
+        };
+        life.waiting.push_back(packets.clone());
+        life.history.push(Stored { request, packets });
+        self.jobs.push(request);
+    }
+
+    /// The peer asks again for request `index` of a queue pair, from response `from` on, if that is what the request had; or, with
+    /// `is_wrong`, with another key or PSN.
+    fn store_again(&mut self, number: u16, index: usize, from: u32, is_wrong: bool) {
+        let generation = self.generations[&number];
+        let life = self.life(number);
+        let pmtu = 128 << life.path_mtu;
+        let Stored { mut request, mut packets } = life.history[index].clone();
+        (request.is_again, request.msn) = (true, bits(life.msn.into()));
+        if request.is_atomic {
+            if is_wrong {
+                (request.psn, request.last_psn) = (request.psn - 64, request.last_psn - 64);
+                packets.clear();
+            }
+        } else {
+            let (psn, key) = (request.psn.to_u64() as u32, request.key.to_u64() as u32);
+            let skipped = from * pmtu;
+            let length = request.length.to_u64() as u32 - skipped;
+            request.psn = bits(((psn + from) & 0xff_ffff).into());
+            request.address = request.address + u64::from(skipped);
+            request.length = bits(length.into());
+            let address = request.address.to_u64();
+            packets = responses((psn + from) & 0xff_ffff, packets[0].msn, key, address, length, pmtu);
+            if is_wrong {
+                request.key = request.key ^ 1;
+                packets.clear();
+            }
+        }
+        self.jobs.push(request);
+        self.again_due.push_back((number, generation, packets));
+    }
+
+    /// Ack releases the oldest duplicate, and drops it if its queue pair was restarted or has failed.
+    fn release_again(&mut self) {
+        if !self.jobs.is_done() || !self.setup.is_done() {
+            return;
+        }
+        let Some((number, generation, packets)) = self.again_due.pop_front() else { return };
+        let is_dropped = self.generations[&number] != generation || self.life(number).write_failed;
+        if !is_dropped {
+            let life = self.life(number);
+            life.released_again += 1;
+            let order = life.released_again;
+            life.again.push(Again { order, packets, sent: 0 });
+        }
+        self.releases.push(ReadRelease {
+            queue_pair: bits(number.into()),
+            generation: bits(self.generations[&number].into()),
+            is_again: true,
+            is_dropped,
+            ..ReadRelease::default()
         });
     }
 
@@ -260,7 +401,7 @@ impl World {
             self.releases.push(ReadRelease {
                 queue_pair: bits(number.into()),
                 generation: bits(generation.into()),
-                write_failed: false,
+                ..ReadRelease::default()
             });
             if let Some(atomic) = atomic {
                 // Results arrive in order, and only after their release.
@@ -278,6 +419,7 @@ impl World {
             queue_pair: bits(number.into()),
             generation: bits(generation.into()),
             write_failed: true,
+            ..ReadRelease::default()
         });
     }
 
@@ -307,9 +449,12 @@ impl World {
         self.requests.drive(&mut block.access_request, random);
         self.gather.drive(&mut block.gather, random);
         self.failures.drive(&mut block.failure, random);
+        self.withdrawn.drive(&mut block.withdrawn, random);
         self.bench.settle();
         let block = &self.bench.block;
-        self.setup.sample(&block.setup);
+        if self.setup.sample(&block.setup) {
+            self.commanded.pop_front();
+        }
         self.jobs.sample(&block.request);
         self.releases.sample(&block.release);
         if self.results.sample(&block.result) {
@@ -324,6 +469,9 @@ impl World {
         let request = self.requests.sample(&block.access_request);
         let command = self.gather.sample(&block.gather);
         let failure = self.failures.sample(&block.failure);
+        let withdrawn = self.withdrawn.sample(&block.withdrawn);
+        self.duplicates[0] += u64::from(block.counts.val().duplicate_request);
+        self.duplicates[1] += u64::from(block.counts.val().duplicate_dropped);
         let served = block.served_valid.val().then(|| block.served.val());
         if let Some(request) = request {
             self.take_request(request);
@@ -334,7 +482,15 @@ impl World {
         if let Some(failure) = failure {
             self.take_failure(failure);
         }
-        if let Some(served) = served {
+        if let Some(withdrawn) = withdrawn {
+            let whose = (withdrawn.queue_pair.to_u64() as u16, withdrawn.generation.to_u64() as u8);
+            let life = self.lives.get_mut(&whose).expect("it lived");
+            life.withdrawn += withdrawn.count.to_u64() as u32;
+            assert!(life.withdrawn + life.answered_again <= life.released_again && withdrawn.count.any());
+        }
+        // While an event is on its way, they are those of the life before it.
+        let is_told = |served: &ReadsServed| !self.commanded.contains(&(served.queue_pair.to_u64() as u16));
+        if let Some(served) = served.filter(is_told) {
             let number = served.queue_pair.to_u64() as u16;
             let life = self.life(number);
             let news = (served.count.to_u64() as u32).wrapping_sub(life.served) & 0x1f;
@@ -354,20 +510,17 @@ impl World {
     fn take_request(&mut self, request: AccessRequest) {
         let domain = request.domain.to_u64();
         let life = self.lives.get_mut(&((domain >> 8) as u16, domain as u8)).expect("it lived");
-        // Packets without payload make no access request.
-        let owed = loop {
-            let owed = life.owed.pop_front().expect("no more access requests than packets owed");
-            assert!(
-                owed.atomic.is_none_or(|atomic| life.atomics[atomic].is_told),
-                "no request after an atomic is read before its result is there"
-            );
-            life.asked.push_back(owed.clone());
-            if owed.bytes > 0 {
-                break owed;
-            }
-        };
-        let found = (request.key, request.address, request.length);
-        assert_eq!(found, (bits(owed.key.into()), bits(owed.address), bits(owed.bytes.into())));
+        life.asked.push_back(request);
+        let is_it =
+            |owed: &Owed| (bits(owed.key.into()), bits(owed.address)) == (request.key, request.address);
+        let place = life.owed.iter().position(is_it).unwrap_or(0);
+        assert!(
+            life.owed
+                .iter()
+                .take(place)
+                .all(|owed| owed.atomic.is_none_or(|atomic| life.atomics[atomic].is_told)),
+            "no request after an atomic is read before its result is there"
+        );
         assert!(
             request.remote_read && !request.remote_write && !request.local_write && !request.remote_atomic
         );
@@ -394,19 +547,19 @@ impl World {
         }
         let is_end = headers.opcode == Operation::Acknowledge as u64 && syndrome == NAK_OPERATIONAL;
         if is_end && life.write_failed && life.asked.is_empty() {
-            let owed = life.owed.front().expect("a response is not made");
-            assert!(psn == owed.psn && msn == owed.msn, "the NAK takes the place of the next response");
+            let next = life.again.iter().filter_map(|again| again.packets.get(again.sent));
+            let mut next = life.owed.front().into_iter().chain(next);
+            assert!(next.any(|owed| psn == owed.psn), "the NAK takes the place of a next response");
             assert!(!headers.ends_response && command.span_count == 0 && headers.payload_bytes == 0);
             self.ended += 1;
             life.owed.clear();
             life.has_failed = true;
             return;
         }
-        let owed = match life.asked.pop_front() {
-            Some(owed) => owed,
-            None => life.owed.pop_front().expect("nothing is sent that is not owed"),
-        };
-        life.sent += 1;
+        let (owed, is_again) = life.next(headers.opcode.to_u64(), psn);
+        self.sent_again += usize::from(is_again);
+        // The MSN of an answer to a duplicate is that of the card when the newest one came.
+        let msn_fits = msn == owed.msn || (is_again && (owed.msn..=life.msn).contains(&msn));
         let found = owed.atomic.map(|atomic| life.atomics[atomic]);
         assert!(found.is_none_or(|found| found.is_told), "an atomic is answered when its result is there");
         if found.is_some_and(|found| found.has_failed) {
@@ -416,6 +569,9 @@ impl World {
             return;
         }
         let answer = if owed.bytes > 0 {
+            let request = life.asked.pop_front().expect("it was asked for");
+            let found = (request.key, request.address, request.length);
+            assert_eq!(found, (bits(owed.key.into()), bits(owed.address), bits(owed.bytes.into())));
             life.answers.pop_front().expect("it was asked for")
         } else {
             AccessAnswer { ok: true, ..AccessAnswer::default() }
@@ -426,7 +582,7 @@ impl World {
         );
         if !answer.ok {
             assert_eq!((headers.opcode.to_u64(), syndrome), (Operation::Acknowledge as u64, NAK_ACCESS));
-            assert!(msn == owed.msn && !headers.ends_response && command.span_count == 0);
+            assert!(msn_fits && !headers.ends_response && command.span_count == 0);
             life.has_failed = true;
             return;
         }
@@ -437,7 +593,7 @@ impl World {
         if owed.operation == Operation::ReadResponseMiddle {
             assert_eq!(headers.extended, 0);
         } else {
-            assert_eq!((syndrome, msn), (ACK, owed.msn));
+            assert!(syndrome == ACK && msn_fits, "MSN {msn}, {owed:?}");
         }
         assert_eq!(command.span_count, u64::from(owed.bytes > 0));
         if owed.bytes > 0 {
@@ -470,7 +626,8 @@ impl World {
         let is_served = |life: &Life| {
             // ERR keeps the NAK of a failed write.
             let lives = (life.state != Some(QpState::Error) || life.write_failed) && !life.has_failed;
-            !lives || (life.owed.is_empty() && life.asked.is_empty())
+            let is_answered = life.answered_again + life.withdrawn == life.released_again;
+            !lives || (life.owed.is_empty() && life.asked.is_empty() && (is_answered || life.write_failed))
         };
         let mut current =
             self.generations.iter().map(|(&number, &generation)| &self.lives[&(number, generation)]);
@@ -478,6 +635,7 @@ impl World {
         self.setup.is_done()
             && self.jobs.is_done()
             && self.releases.is_done()
+            && self.again_due.is_empty()
             && self.results.is_done()
             && self.results_due.is_empty()
             && self.answers.is_done()
@@ -490,6 +648,7 @@ impl World {
     fn comes_to_rest(&mut self) {
         let end = self.cycle + 60_000;
         while !self.is_at_rest() {
+            self.release_again();
             self.step();
             assert!(self.cycle < end, "all requests are answered");
         }
@@ -514,7 +673,7 @@ impl World {
 
 #[test]
 fn every_read_is_answered_once_and_in_order() {
-    let (mut naks, mut sent, mut answered, mut ended) = ([0; 2], 0, 0, 0);
+    let (mut naks, mut sent, mut answered, mut ended, mut again) = ([0; 2], 0, 0, 0, [0; 3]);
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
         for round in 0..3 {
@@ -556,6 +715,19 @@ fn every_read_is_answered_once_and_in_order() {
                 if world.random.random_bool(0.1) {
                     world.release(number);
                 }
+                let released = world.life(number).released as usize;
+                if world.random.random_bool(0.03) && released > 0 && world.may_store(number) {
+                    // Mostly one of the last, from its beginning or not.
+                    let back = if world.random.random() { 3 } else { 24 };
+                    let index = released - world.random.random_range(1..=released.min(back));
+                    let count = world.life(number).history[index].packets.len() as u32;
+                    let from = if world.random.random() { 0 } else { world.random.random_range(0..count) };
+                    let is_wrong = world.random.random_bool(0.1);
+                    world.store_again(number, index, from, is_wrong);
+                }
+                if world.random.random_bool(0.1) {
+                    world.release_again();
+                }
                 world.step();
             }
             world.comes_to_rest();
@@ -564,8 +736,16 @@ fn every_read_is_answered_once_and_in_order() {
         sent += world.gather.received.len();
         answered += world.answered;
         ended += world.ended;
+        again = [
+            again[0] + world.sent_again as u64,
+            again[1] + world.duplicates[0],
+            again[2] + world.duplicates[1],
+        ];
     }
-    println!("{sent} packets, {answered} of atomics, {naks:?} NAKs, {ended} of failed writes");
+    println!(
+        "{sent} packets, {answered} of atomics, {naks:?} NAKs, {ended} of failed writes, {again:?} again"
+    );
+    assert!(again.iter().all(|&count| count > 50), "duplicates were answered and dropped: {again:?}");
     assert!(sent > 2_000 && answered > 300 && naks.iter().all(|&count| count > 3), "{sent}, {naks:?}");
     assert!(ended > 0, "no write failed");
 }

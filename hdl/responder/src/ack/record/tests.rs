@@ -186,7 +186,10 @@ fn a_queue_pair_is_queued_once() {
         (ReplyRecord { first: nothing(), ..open(1) }, closes, false),
         (ReplyRecord { is_queued: true, ..open(1) }, closes, false),
     ] {
-        assert_eq!(enters_queue(record, change), expected, "{record:?} {change:?}");
+        assert_eq!(enters_queue(record, change, bits(1)), expected, "{record:?} {change:?}");
+    }
+    for (count, expected) in [(1, false), (2, false), (3, true)] {
+        assert_eq!(enters_queue(open(3), closes, bits(count)), expected, "{count} of three close");
     }
 }
 
@@ -197,7 +200,7 @@ fn records_follow_their_events() {
     let both = ReplyRecord { newest: pending(ACK, 11), ..owing };
     let event = AckNotice { psn: bits(20), msn: bits(6), ..AckNotice::default() };
     let newer = pending(ACK, 12);
-    let after = |record, change| record_after(record, change, event, newer, bits(0x300));
+    let after = |record, change| record_after(record, change, event, newer, bits(0x300), bits(1));
     assert_eq!(after(both, none), both);
     // Releases and closings.
     let released = after(owing, Change { releases: true, ..none });
@@ -205,6 +208,12 @@ fn records_follow_their_events() {
     assert_eq!(released, expected);
     let closed = after(expected, Change { closes: true, ..none });
     assert_eq!(closed, ReplyRecord { reads_open: bits(0), ..expected });
+    // A duplicate covers nothing; several may close at once.
+    let repeated = after(expected, Change { repeats: true, ..none });
+    assert_eq!(repeated, ReplyRecord { reads_open: bits(2), ..expected });
+    let closes = Change { closes: true, ..none };
+    let both_closed = record_after(repeated, closes, event, newer, bits(0x300), bits(2));
+    assert_eq!(both_closed, ReplyRecord { reads_open: bits(0), ..expected });
     // Replies.
     let owes = Change { owes: true, ..none };
     assert_eq!(after(record(), owes), ReplyRecord { first: newer, is_queued: true, ..record() });

@@ -104,7 +104,7 @@ fn nothing_is_admitted_after_a_failure() {
 
 /// Protocol 3.2 and 3.4: opcode, PSN, NAK sent, AckReq; decision, syndrome, PSN of the reply.
 #[test]
-fn a_gap_gets_one_nak_and_a_duplicate_an_ack_if_asked() {
+fn a_gap_gets_one_nak_and_a_duplicate_an_ack_if_asked_or_its_answer_again() {
     use PsnCheck::{Duplicate, Expected, Gap};
     for (opcode, psn_check, nak_sent, ack_request, decision, syndrome, psn) in [
         (0x04, Expected, false, false, Execute, 0x1f, 0x80),
@@ -118,9 +118,11 @@ fn a_gap_gets_one_nak_and_a_duplicate_an_ack_if_asked() {
         (0x04, Duplicate, false, false, Drop, 0x1f, 0x80),
         (0x0b, Duplicate, false, true, Reply, 0x1f, 0x3f),
         (0x17, Duplicate, false, true, Reply, 0x1f, 0x3f),
-        (0x0c, Duplicate, false, true, Drop, 0x1f, 0x80),
-        (0x13, Duplicate, false, true, Drop, 0x1f, 0x80),
-        (0x14, Duplicate, false, true, Drop, 0x1f, 0x80),
+        (0x0c, Duplicate, false, false, Reply, 0x1f, 0x80),
+        (0x0c, Duplicate, true, true, Reply, 0x1f, 0x80),
+        (0x13, Duplicate, false, false, Reply, 0x1f, 0x80),
+        (0x14, Duplicate, false, true, Reply, 0x1f, 0x80),
+        (0x15, Duplicate, false, true, Drop, 0x1f, 0x80),
     ] {
         let found = Findings { psn_check, ..good(opcode) };
         let record = AdmitRecord { nak_sent, ..AdmitRecord::default() };
@@ -133,8 +135,10 @@ fn a_gap_gets_one_nak_and_a_duplicate_an_ack_if_asked() {
         let counts = counts_of(true, found, outcome);
         assert_eq!(counts.request_gap, psn_check == Gap, "{row}");
         let is_read = matches!(opcode, 0x0c | 0x13 | 0x14);
-        assert_eq!(counts.duplicate_request, psn_check == Duplicate && !is_read, "{row}");
-        assert_eq!(counts.duplicate_dropped, psn_check == Duplicate && is_read, "{row}");
+        let is_repeated = psn_check == Duplicate && !is_read && opcode != 0x15;
+        assert_eq!(counts.duplicate_request, is_repeated, "{row}");
+        assert_eq!(outcome.asks_again, psn_check == Duplicate && is_read, "{row}");
+        assert_eq!(counts.duplicate_dropped, opcode == 0x15, "{row}");
     }
     let duplicate = Outcome { repeats: true, ..Outcome::default() };
     assert_eq!(reply_psn(duplicate, bits(0xff_fff0), bits(0)), bits(0xff_ffff), "PSNs wrap");
@@ -298,5 +302,33 @@ fn the_sweep_flushes_the_held_wqe_then_the_posted_ones_then_reports() {
             let decision = if flushes { Decision::Flush } else { Drop };
             assert_eq!((outcome.decision, outcome.takes_own_wqe), (decision, takes_wqe), "{row}");
         }
+    }
+}
+
+/// Protocol 3.4, 3.5: a duplicate is not counted against the READs in flight, and of an atomic only the PSN matters.
+#[test]
+fn a_duplicate_read_or_atomic_is_answered_unless_it_is_malformed_or_has_no_right() {
+    let malformed = PacketToken { pad_mismatch: true, ..token(true) };
+    for (opcode, spoil, token, rights, expected) in [
+        (0x0c, 0, token(false), ALL_RIGHTS, true),
+        (0x0c, 0, token(false), [false, true, false], true),
+        (0x0c, 0, token(false), [true, false, true], false),
+        (0x14, 0, token(false), [false, false, true], true),
+        (0x14, 0, token(false), [true, true, false], false),
+        (0x0c, 1, token(false), ALL_RIGHTS, true),
+        (0x0c, 2, token(false), ALL_RIGHTS, false),
+        (0x0c, 3, token(false), ALL_RIGHTS, true),
+        (0x14, 3, token(false), ALL_RIGHTS, true),
+        (0x0c, 0, malformed, ALL_RIGHTS, false),
+    ] {
+        let mut found = Findings { psn_check: PsnCheck::Duplicate, ..good(opcode) };
+        found.has_slot = spoil != 1;
+        found.lengths.is_empty = spoil != 2;
+        found.is_aligned = spoil != 3;
+        let outcome = outcome_of(false, token, path(rights), AdmitRecord::default(), found);
+        let row = format!("opcode {opcode:#04x}, {spoil}, {rights:?}");
+        assert_eq!(outcome.asks_again, expected, "{row}");
+        assert_eq!(outcome.decision, if expected { Reply } else { Drop }, "{row}");
+        assert_eq!(counts_of(true, found, outcome).duplicate_dropped, !expected, "{row}");
     }
 }

@@ -1,0 +1,135 @@
+//! ReadyPairs: the queue pairs that have something to answer, each once, and their requests that were released.
+//!
+//! ```text
+//!  read ─────────────────────────────────> released ──> one cycle later
+//!  releases, returns, begins, continues ─> released
+//!                        └───────────────> ready queue ──> head
+//! ```
+//!
+//! 1. A queue pair is in the queue, or has its turn, if and only if `is_queued` is set in its record.
+use super::record::{Released, released_after};
+use rnic_blocks::memory::Memory;
+use rnic_blocks::stream::Fifo;
+use rnic_kernel::prelude::*;
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
+
+const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+
+/// What happens to a queue pair in a cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Change {
+    /// Its requests are dropped.
+    pub forgets: Bit,
+    /// With `forgets`: it has no turn, and so stays in the queue if it is there.
+    pub stays: Bit,
+    /// A request is released.
+    pub releases: Bit,
+    /// The result that it has waited for is there.
+    pub returns: Bit,
+    /// A replay begins.
+    pub begins: Bit,
+    /// Its turn ends early, and there may be more to answer.
+    pub aborts: Bit,
+    /// Its turn ends, and there is more to answer.
+    pub continues: Bit,
+    /// Its turn ends, and there is nothing to answer yet.
+    pub rests: Bit,
+}
+
+/// Says whether a queue pair is queued after a change.
+#[kernel]
+fn is_queued_after(released: Released, change: Change) -> Bit {
+    let was_queued = released.is_queued && (!change.forgets || change.stays) && !change.rests;
+    was_queued || change.releases || change.returns || change.begins || change.continues
+}
+
+/// Says whether it enters the queue.
+#[kernel]
+fn enters(released: Released, change: Change) -> Bit {
+    let is_new = (change.releases || change.returns || change.begins) && !released.is_queued;
+    is_new || change.aborts || change.continues
+}
+
+/// Keeps what was released, and whose turn is next.
+#[derive(Default, LogicBlock, Registers)]
+pub(super) struct ReadyPairs {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// The record of `read_address` is read.
+    pub reads: Signal<In, Bit>,
+    /// Queue pair whose record is read.
+    pub read_address: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// Queue pair of the change, whose record was read.
+    pub record_address: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// The change.
+    pub change: Signal<In, Change>,
+    /// The head of the queue gets its turn.
+    pub takes: Signal<In, Bit>,
+    /// The record that was read.
+    pub released: Signal<Out, Released>,
+    /// The head of the queue.
+    pub head: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// There is one.
+    pub has_head: Signal<Out, Bit>,
+
+    records: Memory<Released, QUEUE_PAIR_BITS>,
+    queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
+}
+
+impl Logic for ReadyPairs {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        self.records.read_enable.next = self.reads.val();
+        self.records.read_address.next = self.read_address.val();
+        let released = self.records.read_data.val();
+        let change = self.change.val();
+        let is_queued = is_queued_after(released, change);
+        self.records.write_enable.next = change.forgets
+            || change.releases
+            || change.returns
+            || change.begins
+            || change.continues
+            || change.rests;
+        self.records.write_address.next = self.record_address.val();
+        self.records.write_data.next = released_after(released, change.forgets, change.releases, is_queued);
+        self.queue.rx.valid.next = enters(released, change);
+        self.queue.rx.beat.next = self.record_address.val();
+        self.queue.tx.ready.next = self.takes.val();
+        self.released.next = released;
+        self.head.next = self.queue.tx.beat.val();
+        self.has_head.next = self.queue.tx.valid.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_is_queued_once() {
+        let none = Change::default();
+        for (was_queued, change, is_queued, enters_queue) in [
+            (false, none, false, false),
+            (true, none, true, false),
+            (false, Change { releases: true, ..none }, true, true),
+            (true, Change { releases: true, ..none }, true, false),
+            (false, Change { returns: true, ..none }, true, true),
+            (false, Change { begins: true, ..none }, true, true),
+            (true, Change { begins: true, ..none }, true, false),
+            (true, Change { begins: true, aborts: true, ..none }, true, true),
+            (true, Change { aborts: true, ..none }, true, true),
+            (true, Change { continues: true, ..none }, true, true),
+            (true, Change { rests: true, ..none }, false, false),
+            (true, Change { forgets: true, ..none }, false, false),
+            (true, Change { forgets: true, stays: true, ..none }, true, false),
+            (false, Change { forgets: true, stays: true, ..none }, false, false),
+        ] {
+            let released = Released { is_queued: was_queued, ..Released::default() };
+            assert_eq!(is_queued_after(released, change), is_queued, "{was_queued} {change:?}");
+            assert_eq!(enters(released, change), enters_queue, "{was_queued} {change:?}");
+        }
+    }
+}

@@ -562,6 +562,12 @@ impl Card {
         Ok(())
     }
 
+    /// Ends the waveform; a file that is not ended cannot be read.
+    pub fn end_trace(&mut self) {
+        self.trace_ps = None;
+        self.instance.trace_close();
+    }
+
     /// Stops all clocks, or resumes them with the phase at which they were stopped.
     pub fn let_run(&mut self, now_ps: u64, runs: bool) {
         match (self.stands_since_ps, runs) {

@@ -582,6 +582,8 @@ impl World {
     #[cold]
     pub fn failure(&mut self, text: &str) -> Box<Failure> {
         for card in &mut self.cards {
+            // The world may be leaked with what a card still uses, and then ends no file.
+            card.end_trace();
             card.note_faults();
         }
         let violations = self.cards.iter().flat_map(|card| card.log().violations().to_vec()).collect();

@@ -376,6 +376,7 @@ impl Monitor {
         let set_up = &set_up_before.unwrap_or(queue_pair.set_up);
         match (row.class, &mut queue_pair.requester, &mut queue_pair.responder) {
             (Class::Request, Some(requester), _) => {
+                requester.unit_ps = self.port.timer_unit_ps;
                 requester.sent(set_up, now_ps, failed_reads, packet, row, findings);
             }
             (Class::Response, _, Some(responder)) => responder.sent(set_up, packet, row, findings),

@@ -1,6 +1,6 @@
 //! The requests that a queue pair sends, and the responses that arrive for them.
 use crate::rule::{Findings, Rule};
-use crate::set_up::SetUp;
+use crate::set_up::{SetUp, TIMER_UNIT_PS};
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::{Opcode, Operation};
 use rnic_layout::psn::{HALF_WINDOW, Psn, psn_count};
@@ -14,8 +14,6 @@ const ASKING_PACKETS: u32 = 32;
 /// So many messages may follow each other of which none has AckReq: three blocks of eight messages, since the last of a block may
 /// be a LOCAL_INVALIDATE, of which the wire sees nothing.
 const SILENT_MESSAGES_MAX: u32 = 23;
-/// Shortest acknowledgement timeout, in picoseconds (protocol 2.6).
-const TIMEOUT_PS: u64 = 4_096_000;
 /// RETH of a WRITE that names no memory.
 const NO_BYTES: RethRepr = RethRepr { virtual_address: 0, remote_key: 0, dma_length: 0 };
 
@@ -93,7 +91,10 @@ pub(crate) struct Requester {
     /// Messages since the last one with AckReq.
     silent: u32,
     outstanding: VecDeque<Outstanding>,
-    may_go_back: bool,
+    /// Responses that showed a loss, and for which PSNs were not sent again.
+    losses: u32,
+    /// Unit of the acknowledgement timeouts, in picoseconds.
+    pub(crate) unit_ps: u64,
     /// Time of the last acknowledgement, of the last repetition, or of the first request after all were acknowledged.
     progress_ps: u64,
 }
@@ -109,14 +110,15 @@ impl Requester {
             packets: Some(0),
             silent: 0,
             outstanding: VecDeque::new(),
-            may_go_back: false,
+            losses: 0,
+            unit_ps: TIMER_UNIT_PS,
             progress_ps: 0,
         }
     }
 
     /// Something has happened after which PSNs may be sent again.
     pub(crate) fn excuse(&mut self) {
-        self.may_go_back = true;
+        self.losses += 1;
     }
 
     /// Checks a request that is sent. The host has failed to give so many reads for which the card has left out no packet.
@@ -136,7 +138,10 @@ impl Requester {
             self.leave_out(psn);
             return;
         }
-        if psn != self.next {
+        if psn.is_after(self.next) && !psn.is_after(self.unacknowledged) {
+            // What would have been sent again was acknowledged meanwhile.
+            (self.message, self.packets) = (Message::Unknown, None);
+        } else if psn != self.next {
             self.go_back(set_up, now_ps, psn, findings);
         }
         if self.unacknowledged == self.unsent {
@@ -146,7 +151,9 @@ impl Requester {
         self.ask(packet, row, kind, findings);
         let length = if kind == Kind::Read { dma_length(packet).unwrap_or(0) } else { 0 };
         let count = psn_count(length, set_up.pmtu_bytes.max(1));
-        if matches!(kind, Kind::Read | Kind::Atomic) {
+        // One that is sent again is still the same, also if it was answered meanwhile (protocol 2.3).
+        let is_repeated = psn.is_before(self.unsent);
+        if matches!(kind, Kind::Read | Kind::Atomic) && !is_repeated {
             self.outstanding.push_back(Outstanding { next: psn, last: psn.add(count - 1) });
             let (found, most) = (self.outstanding.len(), usize::from(set_up.reads_max));
             findings.ensure(Rule::ReadDepth, found <= most, || {
@@ -178,17 +185,19 @@ impl Requester {
 
     /// Checks whether the next packet may have another PSN than the one after the last.
     fn go_back(&mut self, set_up: &SetUp, now_ps: u64, psn: Psn, findings: &mut Findings) {
-        let timeout_ps = TIMEOUT_PS << set_up.timeout;
+        let timeout_ps = self.unit_ps << set_up.timeout;
         let is_waiting = self.unacknowledged != self.unsent;
         let is_late = set_up.timeout != 0 && is_waiting && now_ps >= self.progress_ps + timeout_ps;
-        let may = psn.is_before(self.unsent) && (self.may_go_back || is_late);
+        let may = psn.is_before(self.unsent) && (self.losses > 0 || is_late);
         findings.ensure(Rule::RequestPsn, may, || {
             format!("the PSN is {psn}, allowed is {}; nothing was lost", self.next)
         });
-        (self.message, self.packets, self.may_go_back) = (Message::Unknown, None, false);
+        (self.message, self.packets) = (Message::Unknown, None);
+        if !is_late {
+            self.losses = self.losses.saturating_sub(1);
+        }
         // The timer starts again.
         self.progress_ps = now_ps;
-        self.outstanding.retain(|one| one.last.is_before(psn));
     }
 
     /// Checks opcode sequence and lengths, and notes where the message stands.
@@ -262,21 +271,27 @@ impl Requester {
                         self.outstanding.pop_front();
                     }
                 }
-                _ => self.may_go_back = true,
+                _ => self.losses += 1,
             }
-            self.unacknowledged = psn.add(1);
+            self.acknowledge(psn.add(1));
             return;
         }
         match syndrome {
             Some(Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. }) => {
-                self.may_go_back = true;
-                self.unacknowledged = psn;
+                self.losses += 1;
+                self.acknowledge(psn);
             }
             Some(Syndrome::Ack { .. }) => {
-                self.may_go_back |= front.is_some_and(|front| !psn.is_before(front.next));
-                self.unacknowledged = psn.add(1);
+                self.losses += u32::from(front.is_some_and(|front| !psn.is_before(front.next)));
+                self.acknowledge(psn.add(1));
             }
             _ => {}
         }
+    }
+
+    /// Notes that everything before a PSN is acknowledged, up to the first READ or atomic that is not answered.
+    fn acknowledge(&mut self, psn: Psn) {
+        let first = self.outstanding.front().map_or(psn, |front| front.next);
+        self.unacknowledged = if first.is_before(psn) { first } else { psn };
     }
 }

@@ -6,7 +6,7 @@ use rnic_layout::path::Gid;
 use rnic_layout::psn::Psn;
 use rnic_layout::registers::{
     OwnMac, PortControl, REG_OWN_MAC, REG_PORT_CONTROL, REG_SOURCE_ADDRESS_HIGH, REG_SOURCE_ADDRESS_LOW,
-    REG_SOURCE_ADDRESS_PORT, Register, SourceAddressPort,
+    REG_SOURCE_ADDRESS_PORT, REG_TIMER_UNIT, Register, SourceAddressPort, TimerUnit,
 };
 use rnic_layout::state::{AttributeMask, QpState, Service};
 use rnic_layout::wire::bth::PARTITION_KEY_DEFAULT;
@@ -24,12 +24,20 @@ pub(crate) struct Source {
 pub(crate) struct Port {
     pub(crate) filter: Filter,
     pub(crate) sources: Vec<Source>,
+    /// Unit of the acknowledgement timeouts, in picoseconds.
+    pub(crate) timer_unit_ps: u64,
 }
+
+/// Unit of the acknowledgement timeouts after a reset, in picoseconds (protocol 2.6).
+pub(crate) const TIMER_UNIT_PS: u64 = 4_096_000;
+/// Cycle of the core clock of the simulated cards, in picoseconds: the register of the unit counts cycles.
+const CYCLE_PS: u64 = 4_000;
 
 impl Default for Port {
     fn default() -> Port {
         let filter = Filter { own_mac: MacAddress([0; 6]), promiscuous: false, accept_multicast: true };
-        Port { filter, sources: vec![Source::default(); REG_SOURCE_ADDRESS_PORT.count as usize] }
+        let sources = vec![Source::default(); REG_SOURCE_ADDRESS_PORT.count as usize];
+        Port { filter, sources, timer_unit_ps: TIMER_UNIT_PS }
     }
 }
 
@@ -58,6 +66,10 @@ impl Port {
         } else if index(REG_PORT_CONTROL, offset).is_some() {
             if let Ok(control) = PortControl::parse(&bytes) {
                 self.filter.promiscuous = control.promiscuous;
+            }
+        } else if index(REG_TIMER_UNIT, offset).is_some() {
+            if let Ok(unit) = TimerUnit::parse(&bytes) {
+                self.timer_unit_ps = CYCLE_PS * u64::from(unit.cycles.max(1));
             }
         } else if let Some(index) = index(REG_SOURCE_ADDRESS_HIGH, offset) {
             self.sources[index].gid.0[..8].copy_from_slice(&value.to_be_bytes());

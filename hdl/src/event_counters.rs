@@ -160,7 +160,7 @@ impl Logic for EventCounters {
         self.counters.pulses[line("unreliable_refused")].next = false;
         self.counters.pulses[line("congestion_notifications_sent")].next = false;
         self.counters.pulses[line("marked_received")].next = false;
-        self.counters.pulses[line("packets_retransmitted")].next = false;
+        self.counters.pulses[line("packets_retransmitted")].next = requester.packets_retransmitted;
         self.counters.pulses[line("context_misses")].next = false;
     }
 }

@@ -144,6 +144,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 10] {
         atomics: true,
         shared_receive_queues: true,
         page_lists: true,
+        retransmission: true,
         ..Features::at_reset()
     };
     let geometry = Geometry { datapath_bits, interrupt_vectors: 1 << VECTOR_BITS, clock_khz };

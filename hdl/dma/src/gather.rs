@@ -28,8 +28,8 @@
 //! 250 cycles, a packet of 64 bytes takes 1.01 cycles, 2 where these are not aligned, and one of 4096 bytes takes 64.
 //!
 //! 1. Packets leave in the order of their commands: as `token` when all payload is in the buffer, or as `failure` if the host failed
-//!    to give some of it; then none of its payload leaves. A request that failed is followed by a `token` that makes the peer answer
-//!    what was sent before it (protocol 2.4).
+//!    to give some of it; then none of its payload leaves. A request that failed when it was first sent is followed by a `token` that
+//!    makes the peer answer what was sent before it (protocol 2.4).
 //! 2. Payload leaves in the order of the tokens, from lane 0 on, none for a packet without payload.
 //! 3. Only words that have room are read, and `from_host` waits for no other block: inline data is on the card before a packet that
 //!    needs it is accepted. Spans without bytes are not read.
@@ -370,7 +370,8 @@ fn failure_of(token: TransmitRequest) -> GatherFailure {
 ///
 /// Packets before the failed one may wait for an acknowledgement that only the failed one would have asked for. The peer takes the
 /// failed packet for a lost one: it executes nothing from that PSN on, and answers with a NAK of that PSN, which acknowledges all
-/// packets before it (protocol 2.4, 3.2).
+/// packets before it (protocol 2.4, 3.2). Of a packet that is sent again the peer may wait for the PSN after it, and would execute
+/// this one; so none leaves then, and the packets before ask for acknowledgements themselves.
 #[kernel]
 fn asking_after(failed: TransmitRequest) -> TransmitRequest {
     TransmitRequest {
@@ -594,12 +595,13 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let is_good = self.results.tx.beat.val();
         let is_told = self.is_told.q.val();
         let is_due = is_good || is_told;
+        let is_asked = !token.is_response && !token.is_repeated;
         self.token.valid.next = has_result && is_due;
         self.token.beat.next = if is_told { asking_after(token) } else { token };
         self.failure.valid.next = has_result && !is_due;
         self.failure.beat.next = failure_of(token);
         let gives = has_result && select(is_due, self.token.ready.val(), self.failure.ready.val());
-        let moves = gives && (is_due || token.is_response);
+        let moves = gives && (is_due || !is_asked);
         if gives {
             self.is_told.d.next = !moves;
         }

@@ -21,6 +21,8 @@ pub struct TransmitRequest {
     pub asks_if_newest: Bit,
     /// BTH: PSN.
     pub psn: Bits<24>,
+    /// A packet with this PSN was sent before.
+    pub is_repeated: Bit,
     /// Extended headers in wire order, first byte in bits 7:0; the bits after them are zero.
     pub extended: Bits<EXTENDED_BITS>,
     /// Length of the payload in bytes, without pad.

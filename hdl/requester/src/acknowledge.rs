@@ -52,16 +52,25 @@
 //!    with a local completion, which counts as long as the generation is the same.
 //! 10. `in_flight` counts the responses that read_response and the place stage have, from one cycle after the
 //!     response was taken until it has returned.
-//! 11. A timeout that comes while a packet is in flight and nothing was acknowledged since its timer was started
-//!     takes a retry, of which there are `retry_count`, and progress gives them back. Without one left, the oldest
-//!     message fails. An expiry is followed by another input, if there is one.
+//! 11. A timeout that comes while a packet is in flight and nothing was acknowledged since its timer was
+//!     started, a NAK 0x60, and a loss that read_response reports take a retry, of which there are
+//!     `retry_count`, and progress gives them back. Without one left, the oldest message or that of the
+//!     PSN fails. An expiry is followed by another input, if there is one.
 //! 12. The timer is told of each change of what it waits for, in the next cycle.
+//! 13. With a retry the queue pair goes back: at the end of the first turn after which its oldest message
+//!     stays, so that all that is acknowledged has left before, `epoch` counts up in `retired_out`,
+//!     beside the slot and the first PSN of that message, and wqe_parse is woken. Not in a state in which
+//!     nothing is sent, and not after a message in error.
+//! 14. While the packet of a NAK or of a loss is still to be sent again in this epoch, the same news
+//!     takes no retry and is no failure (protocol 2.6).
+//! 15. An RNR NAK takes one of `rnr_retry` instead, of which seven is no limit, and the timer waits for
+//!     the delay of its code instead of an acknowledgement. The epoch counts up at once, with `waits`, so
+//!     that nothing is sent; and again after the delay, without it (protocol 2.7).
+//! 16. A packet that could not be sent again is no failure if its PSN was acknowledged meanwhile.
 //!
-//! A response is dropped and counted unless whole QPN, state, service, partition and both addresses are right,
-//! in this order, and its PSN is in flight. Nothing is sent again yet: after a timeout the card waits once more for
-//! each retry, NAK 0x60 and RNR NAK fail the queue pair as if no retry were left, and a message in error waits for the responses to those before it. Credits are
-//! ignored (protocol 2.9). Protocol 1.6, 2.5, 2.6, 2.11,
-//! 8.3.
+//! A response is dropped and counted unless whole QPN, state, service, partition and both addresses are
+//! right, in this order, and its PSN is in flight. A message in error waits for the responses to those
+//! before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.6, 2.7, 2.11, 8.3.
 use crate::messages::{
     BLOCK_BITS, Begun, Expired, Issued, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Response,
     Retired, TimerSet,
@@ -70,10 +79,12 @@ use crate::outstanding::SHARED_BITS;
 use choose::{Chosen, Offers, first_step, has_room, responses_after};
 use record::{Peer, Progress, after_local, after_setup, lost_packet, no_peer, peer_of};
 use response::{
-    Arrival, Check, after_loss, after_response, arrival_of, check_of, counts_of, fault_of, is_exhausted,
-    joins_queue, outcome_of, response_of,
+    Arrival, Check, after_loss, after_response, arrival_of, check_of, counts_of, fault_of, joins_queue,
+    outcome_of, respondent_of, response_of, says_lost,
 };
-use retry::{Timeout, after_timeout, counts_after, timeout_of, timer_set_of};
+use retry::{
+    Recovery, Timeout, after_timeout, counts_after, is_final, recovery_of, timeout_of, timer_set_of,
+};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -86,7 +97,7 @@ use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSE
 use rnic_messages::transmit::GatherFailure;
 use turn::{
     Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, notice_of, pool_slot_of,
-    step_after_load, step_after_message, step_after_store, tells_control, turn_after, writes_cqe,
+    retired_after, step_in_turn, tells_control, turn_after, writes_cqe,
 };
 
 mod choose;
@@ -244,6 +255,8 @@ pub struct Acknowledge {
     deferred: Fifo<Response, 3, 4>,
     in_flight_held: Reg<InFlight>,
     asked: Reg<Bit>,
+    /// The cursor of the queue pair goes back after the turn.
+    rewinds: Reg<Bit>,
     /// The last input was an expiry.
     expired_last: Reg<Bit>,
     timeout: DFF<Timeout>,
@@ -287,20 +300,14 @@ impl Logic for Acknowledge {
             response: self.responses.valid.val() && self.deferred.rx.ready.val(),
         };
         let first = first_step(has, self.responses_taken.q.val());
-        let next_queue_pair = if has.setup {
-            event.queue_pair
-        } else if has.failure {
-            self.gather_failure.beat.val().queue_pair
-        } else if has.local {
-            local.queue_pair
-        } else if has.expired {
-            self.expired.beat.val().queue_pair
-        } else if first == Step::Load {
-            self.ready_queue.tx.beat.val()
-        } else if has.returned {
-            returned.queue_pair
-        } else {
-            packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
+        let respondent = respondent_of(has.returned, returned, packet);
+        let next_queue_pair = match first {
+            Step::Setup => event.queue_pair,
+            Step::Failure if has.failure => self.gather_failure.beat.val().queue_pair,
+            Step::Failure | Step::Local => local.queue_pair,
+            Step::Timeout => self.expired.beat.val().queue_pair,
+            Step::Load => self.ready_queue.tx.beat.val(),
+            _ => respondent,
         };
         let is_idle = step == Step::Idle && !is_sweeping;
         self.ready_queue.tx.ready.next = is_idle && first == Step::Load;
@@ -358,8 +365,11 @@ impl Logic for Acknowledge {
             in_flight_after(self.in_flight_held.q.val(), defers, responds && chosen.is_back);
         let is_new = lost.generation == peer.generation;
         let ends = step == Step::Expired && timeout.counts;
-        let fails = !check.keeps
-            && ((responds && outcome.refuses) || (step == Step::Lost && is_new) || (ends && timeout.is_last));
+        let says_lost = says_lost(check.class, arrival.syndrome, returned);
+        let recovery: Recovery = recovery_of(check, outcome, says_lost, peer, progress);
+        let is_refused = responds && is_final(outcome, recovery);
+        let is_lost = step == Step::Lost && is_new && !check.is_over;
+        let fails = !check.keeps && (is_refused || is_lost || (ends && timeout.is_last));
 
         // A turn. The pool shows the message at `pool_slot` and the block after its block in the next cycle.
         let turn = self.turn.q.val();
@@ -374,17 +384,20 @@ impl Logic for Acknowledge {
         self.turn.d.next = turn_after(step, turn, progress, home, next_block, oldest);
         self.completions.rx.valid.next = step == Step::Complete && writes_cqe(oldest);
         self.completions.rx.beat.next = cqe_of(oldest, peer, progress);
-        let closing: Closing = closing_of(turn, progress, issued, self.begun.val());
+        let closing: Closing = closing_of(turn, progress, peer, issued, self.begun.val());
         let stores = step == Step::Store;
         let is_drained = stores && closing.is_drained;
         self.failures.rx.valid.next = is_drained || (step == Step::Complete && tells_control(oldest));
         self.failures.rx.beat.next = notice_of(queue_pair, peer, is_drained, oldest);
         // WqeParse sees the counts one cycle before it is asked whether the queue pair is held.
         self.retired_queue_pair.next = queue_pair;
-        self.retired_out.next = turn.retired;
+        self.retired_out.next = retired_after(turn, progress, closing);
         self.retired_valid.next = stores;
         self.asked.d.next = step == Step::AskHeld;
-        self.wakes.rx.valid.next = self.asked.q.val() && self.begun.val().is_held;
+        if stores {
+            self.rewinds.d.next = closing.rewinds;
+        }
+        self.wakes.rx.valid.next = self.asked.q.val() && (self.begun.val().is_held || self.rewinds.q.val());
         self.wakes.rx.beat.next = queue_pair;
 
         // What each step makes of the record, and what follows it.
@@ -394,9 +407,11 @@ impl Logic for Acknowledge {
             Step::Lost => after_loss(progress, check, chosen.is_own, fails),
             Step::Expired => after_timeout(progress, check, timeout, fails),
             Step::Store => after_turn(progress, turn, closing, home),
-            _ => after_response(progress, check, outcome, arrival, returned, fails),
+            _ => after_response(progress, check, outcome, arrival, returned, recovery, fails),
         };
-        let joins = joins_queue(step, event.kind, is_new, outcome) || (ends && timeout.is_last);
+        let joins = joins_queue(step, event.kind, is_new, outcome)
+            || ends
+            || (step == Step::Expired && timeout.ends_wait);
         self.ready_queue.rx.valid.next = (joins && !progress.is_queued) || (stores && closing.continues);
         self.ready_queue.rx.beat.next = queue_pair;
         let index = select(is_sweeping, self.sweep_index.val(), queue_pair);
@@ -416,15 +431,9 @@ impl Logic for Acknowledge {
             Step::Failure => Step::Lost,
             Step::Timeout => Step::Expired,
             Step::Check => Step::Response,
-            Step::Load => step_after_load(progress, issued),
-            Step::Block => Step::Message,
-            Step::Message => Step::Complete,
-            Step::Complete => step_after_message(turn, oldest),
-            Step::Store => step_after_store(turn, closing),
-            _ => Step::Idle,
+            _ => step_in_turn(step, progress, issued, turn, oldest, closing),
         };
-        let exhausts = is_exhausted(check.class, arrival.syndrome, returned);
-        let counts = counts_of(step, check, outcome, exhausts, fails, is_new, oldest.verdict);
+        let counts = counts_of(step, check, outcome, says_lost, fails, is_new, oldest.verdict);
         self.counts_held.d.next = counts_after(counts, step == Step::Expired, timeout, fails);
         self.counts.next = self.counts_held.q.val();
     }

@@ -73,6 +73,7 @@ impl Logic for EventSums {
             timeout: acknowledge.timeout,
             retry_exhausted: acknowledge.retry_exhausted,
             rnr_retry_exceeded: acknowledge.rnr_retry_exceeded,
+            packets_retransmitted: issue.packets_retransmitted,
             messages_completed: acknowledge.messages_completed,
             work_refused: issue.work_refused,
             local_protection: self.local_protection.pulse.val(),
@@ -108,6 +109,7 @@ mod tests {
         (|sums| sums.acknowledge.next.retry_exhausted = true, |counts| counts.retry_exhausted = true),
         (|sums| sums.acknowledge.next.rnr_retry_exceeded = true, |counts| counts.rnr_retry_exceeded = true),
         (|sums| sums.acknowledge.next.messages_completed = true, |counts| counts.messages_completed = true),
+        (|sums| sums.issue.next.packets_retransmitted = true, |counts| counts.packets_retransmitted = true),
         (|sums| sums.issue.next.work_refused = true, |counts| counts.work_refused = true),
     ];
 

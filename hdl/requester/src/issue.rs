@@ -17,20 +17,29 @@
 //! after the first one of a list take one more each, as each makes a command of its own.
 //!
 //! 1. Messages are written into the pool in order, each into its slot, before their first packet can be seen.
-//! 2. After a WQE or a packet in error, nothing of the same queue pair is sent, until it is created anew or
-//!    reset: WQEs are flushed, other packets are dropped.
+//! 2. After a WQE or a packet in error, nothing new of the same queue pair is sent, until it is created
+//!    anew or reset: WQEs are flushed, other packets are dropped. What is before that packet is sent
+//!    again, if need be.
 //! 3. The slots of inline data that leave are those of the packets that leave, in order.
-//! 4. `unsent_psn` is the PSN after the last packet that left, and after the last response to it if it was a
-//!    READ (protocol 2.1).
-//! 5. A READ that leaves is announced on `issued_read` before, with the slot that wqe_parse has given to it.
+//! 4. `unsent_psn` is the highest PSN after a packet that left, and after the last response to it if it
+//!    was a READ (protocol 2.1). `next_psn` is that after the last one that left, which may be one that
+//!    was sent again.
+//! 5. A READ that leaves is announced on `issued_read` before, with the slot that wqe_parse has given to
+//!    it, and each time that it is sent again.
 //! 6. A packet from a list leaves as one command for each of its SGEs, all or none.
 //! 7. A LOCAL_INVALIDATE is written into the pool, and sent to control after everything that has left;
 //!    control's answer completes it.
 //! 8. `issued_psn` reports for each packet how far its queue pair's packets go, before what is issued with it
 //!    can reach the wire; so a packet that leaves knows whether another one follows (protocol 2.4).
-//! 9. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
+//! 9. A packet of an older epoch is not sent. Its message is written into the pool all the same if it is
+//!    a new one, and its READ is announced, since it is sent again.
+//! 10. A message that is sent again is not written into the pool again; one that is in error then is
+//!     reported on `local_completion`. Its packets with PSNs before `unsent_psn` are marked as repeated,
+//!     for gather, and counted.
+//! 11. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::messages::{
-    Issued, IssuedRead, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Packet, SLOT_BITS, SgePart,
+    EPOCH_BITS, Issued, IssuedRead, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Packet, Retired,
+    SLOT_BITS, SgePart,
 };
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -41,9 +50,9 @@ use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 use rnic_messages::transmit::{GatherCommand, IssuedPsn};
 use rules::{
-    Answers, Command, Record, after_answer, command_after, command_of, completes_here, counts_of, ended,
-    invalidation_of, issued_of, issued_read_of, local_completion_of, message_of, outcome_of, record_after,
-    step_after_begin, step_after_write,
+    Answers, Command, Record, after_answer, announces_read, command_after, command_of, completes_here,
+    counts_of, ended, invalidation_of, is_new_message, issued_of, issued_read_of, local_completion_of,
+    message_of, outcome_of, record_after, step_after_begin, step_after_write,
 };
 
 mod rules;
@@ -64,6 +73,8 @@ enum Step {
 /// Events that the block counts, each a pulse of one cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct IssueCounts {
+    /// A packet was sent again.
+    pub packets_retransmitted: Bit,
     /// A malformed WQE was refused.
     pub work_refused: Bit,
     /// An access check of a local key failed.
@@ -85,6 +96,12 @@ pub struct Issue {
     pub packet: StreamRx<Packet>,
     /// From segment: what access checks after the first one of a list are for.
     pub sge_parts: StreamRx<SgePart>,
+    /// From acknowledge: queue pair of `retired`.
+    pub retired_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From acknowledge: epoch.
+    pub retired: Signal<In, Retired>,
+    /// `retired` is valid.
+    pub retired_valid: Signal<In, Bit>,
     /// From wqe_check, through a queue whose `valid` is registered.
     pub inline_data: StreamRx<Bits<SLOT_BITS>>,
     /// From the region table, in order.
@@ -123,6 +140,7 @@ pub struct Issue {
     pub counts: Signal<Out, IssueCounts>,
 
     records: Memory<Record, QUEUE_PAIR_BITS>,
+    epochs: Memory<Bits<EPOCH_BITS>, QUEUE_PAIR_BITS>,
     spans: Fifo<HostSpan, 3, 4>,
     step: Reg<Step>,
     answers: DFF<Answers>,
@@ -160,6 +178,12 @@ impl Logic for Issue {
         self.counts.next = self.counts_held.q.val();
         self.records.read_enable.next = step == Step::Begin;
         self.records.read_address.next = packet.header.queue_pair;
+        self.epochs.read_enable.next = step == Step::Begin;
+        self.epochs.read_address.next = packet.header.queue_pair;
+        self.epochs.write_enable.next = self.retired_valid.val() || is_sweeping;
+        self.epochs.write_address.next =
+            select(is_sweeping, self.sweep_index.val(), self.retired_queue_pair.val());
+        self.epochs.write_data.next = select(is_sweeping, bits::<EPOCH_BITS>(0), self.retired.val().epoch);
 
         // A packet without a command ends its burst here; others when their command is taken.
         let is_empty = step == Step::Begin && self.packet.valid.val() && packet.header.is_empty && may_load;
@@ -195,7 +219,7 @@ impl Logic for Issue {
 
         // The packet: what becomes of it, and who is told.
         let record = self.records.read_data.val();
-        let outcome = outcome_of(packet, record, answers.are_ok);
+        let outcome = outcome_of(packet, record, self.epochs.read_data.val(), answers.are_ok);
         let after = record_after(packet, record, outcome);
         let is_sent = outcome.is_sent;
         let writes = step == Step::Write
@@ -204,15 +228,15 @@ impl Logic for Issue {
             && self.issued_read.ready.val()
             && self.invalidate.ready.val();
         self.packet.ready.next = is_empty || writes;
-        self.message_valid.next = writes && packet.starts;
+        self.message_valid.next = writes && is_new_message(packet);
         self.message_slot.next = packet.header.pool_slot;
         self.message.next = message_of(packet, outcome);
-        self.issued_read.valid.next = writes && is_sent && packet.header.is_open;
+        self.issued_read.valid.next = writes && announces_read(packet, outcome);
         self.issued_read.beat.next = issued_read_of(packet, record);
         self.issued_queue_pair.next = packet.header.queue_pair;
         self.issued.next = issued_of(packet, after);
         self.issued_valid.next = writes;
-        self.newest.d.next = IssuedPsn { queue_pair: packet.header.queue_pair, psn: after.unsent_psn };
+        self.newest.d.next = IssuedPsn { queue_pair: packet.header.queue_pair, psn: after.next_psn };
         self.has_newest.d.next = writes;
         self.issued_psn.next = self.newest.q.val();
         self.issued_psn_valid.next = self.has_newest.q.val();
@@ -220,7 +244,7 @@ impl Logic for Issue {
         self.local_completion.beat.next = local_completion_of(packet, outcome);
         self.invalidate.valid.next = writes && outcome.is_invalidation;
         self.invalidate.beat.next = invalidation_of(packet);
-        self.counts_held.d.next = counts_of(writes, outcome);
+        self.counts_held.d.next = counts_of(writes, packet, record, outcome);
         self.records.write_enable.next = writes || is_sweeping;
         self.records.write_address.next =
             select(is_sweeping, self.sweep_index.val(), packet.header.queue_pair);
@@ -231,7 +255,7 @@ impl Logic for Issue {
         };
         if writes {
             self.has_command.d.next = is_sent;
-            self.command.d.next = command_of(packet, answers);
+            self.command.d.next = command_of(packet, record, answers);
             self.is_sent.d.next = is_sent;
             self.inline_left.d.next = packet.inline_count;
             self.step.d.next = step_after_write(packet);

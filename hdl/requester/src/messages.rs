@@ -26,6 +26,10 @@ pub const PSN_WINDOW_BITS: usize = 15;
 /// `log2` of the bytes above which a message is long; a long one is segmented in quanta of that size
 /// (design decision 10).
 pub const QUANTUM_BITS: usize = 14;
+/// Width of an epoch: how often the cursor of a queue pair went back (design decision 8).
+pub const EPOCH_BITS: usize = 4;
+/// Width of a lap: how often wqe_parse has moved the index of wqe_fetch other than slot by slot.
+pub const LAP_BITS: usize = 2;
 /// Most slots in a burst.
 pub const BURST_SLOTS: u64 = 8;
 /// Width of the timer code of an RNR NAK.
@@ -46,6 +50,8 @@ pub struct WqeBurst {
     pub first_index: Bits<WORK_INDEX_BITS>,
     /// Slots in the burst, 1 to 8.
     pub count: Bits<4>,
+    /// Lap in which it was requested.
+    pub lap: Bits<LAP_BITS>,
     /// No slot was posted after the last one of the burst.
     pub ends_queue: Bit,
     /// The producer index claims more slots than the ring has; the burst has no slots.
@@ -63,6 +69,10 @@ pub struct FetchResume {
     pub slot_index: Bits<WORK_INDEX_BITS>,
     /// Continue at `slot_index`; else stop.
     pub resumes: Bit,
+    /// Messages that were begun are sent again from there on, in SQD too.
+    pub replays: Bit,
+    /// How often the index has gone back or forth.
+    pub lap: Bits<LAP_BITS>,
 }
 
 /// A fetched slot with its successor, in case both are one WQE.
@@ -74,6 +84,8 @@ pub struct WqeSlot {
     pub generation: Bits<GENERATION_BITS>,
     /// Free-running index of the slot.
     pub index: Bits<WORK_INDEX_BITS>,
+    /// Lap in which it was requested.
+    pub lap: Bits<LAP_BITS>,
     /// `second` is valid.
     pub has_second: Bit,
     /// No slot was posted after this one.
@@ -101,6 +113,10 @@ pub struct WqeHeader {
     pub is_empty: Bit,
     /// First WQE since the queue pair was created or reset.
     pub is_first: Bit,
+    /// Epoch of the queue pair when the WQE was parsed.
+    pub epoch: Bits<EPOCH_BITS>,
+    /// The message has its place in the pool, and is sent again.
+    pub is_replay: Bit,
     /// A burst of slots ends here.
     pub ends_burst: Bit,
     /// READ or atomic that counts against the queue pair's limit of outstanding ones.
@@ -109,7 +125,7 @@ pub struct WqeHeader {
     pub last_psn: Bits<24>,
     /// Pool slot of the message.
     pub pool_slot: Bits<POOL_SLOT_BITS>,
-    /// Messages of the queue pair up to and including this one, free-running.
+    /// Messages of the queue pair that are in the pool or on their way there up to this one, free-running; of a replay, all.
     pub message_count: Bits<MESSAGE_COUNT_BITS>,
     /// Free-running index of the slot after the WQE.
     pub next_slot: Bits<WORK_INDEX_BITS>,
@@ -118,8 +134,10 @@ pub struct WqeHeader {
 /// What segment needs to know of a message besides its WQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SegmentPlan {
-    /// PSN of the first packet.
+    /// PSN of the first packet that is sent.
     pub first_psn: Bits<24>,
+    /// Packets of the message before that one are not sent again.
+    pub is_continued: Bit,
     /// WqeParse accepts no WQE of the queue pair after this one until segment wakes it.
     pub is_long: Bit,
     /// Slot of the [`ReadRecord`], where `is_open`.
@@ -167,6 +185,8 @@ pub struct ParsedWqe {
     pub header: WqeHeader,
     /// How to segment it.
     pub plan: SegmentPlan,
+    /// Packets of the message, or responses to it, that are not asked for again.
+    pub skipped_packets: Bits<24>,
     /// The last packet must request an acknowledgement, whatever the WQE says.
     pub needs_ack: Bit,
     /// The WQE takes two slots.
@@ -324,8 +344,10 @@ pub struct IssuedRead {
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// Slot of its [`ReadRecord`].
+    /// Slot of its [`ReadRecord`]; of a replay, undefined.
     pub slot: Bits<READ_SLOT_BITS>,
+    /// It was issued before, and is requested again.
+    pub is_replay: Bit,
 }
 
 /// A response of the peer whose payload is to be placed or dropped, or an acknowledgement that must not
@@ -407,8 +429,12 @@ pub struct Issued {
     pub count: Bits<MESSAGE_COUNT_BITS>,
     /// READs and atomics with `is_open` among them, free-running.
     pub reads: Bits<READ_COUNT_BITS>,
-    /// First PSN that was not sent and that no response to a READ will have.
+    /// First PSN that was never sent and that no response to a READ will have.
     pub unsent_psn: Bits<24>,
+    /// PSN after the last packet that was sent, or after its last response if it was a READ.
+    pub next_psn: Bits<24>,
+    /// Epoch of that packet.
+    pub epoch: Bits<EPOCH_BITS>,
     /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
 }
@@ -424,6 +450,14 @@ pub struct Retired {
     pub home_lap: Bit,
     /// Oldest unacknowledged PSN.
     pub una_psn: Bits<24>,
+    /// Free-running index of the slot after the last WQE that has left: that of the oldest message.
+    pub oldest_slot: Bits<WORK_INDEX_BITS>,
+    /// First PSN of the oldest message.
+    pub oldest_psn: Bits<24>,
+    /// Counts up when the cursor goes back to the oldest unacknowledged PSN.
+    pub epoch: Bits<EPOCH_BITS>,
+    /// The cursor stays there, and nothing is sent, until acknowledge wakes the queue pair.
+    pub waits: Bit,
 }
 
 /// What the timer of a queue pair waits for.
@@ -520,6 +554,8 @@ pub struct RequesterCounts {
     pub retry_exhausted: Bit,
     /// A queue pair failed for an RNR NAK.
     pub rnr_retry_exceeded: Bit,
+    /// A packet was sent again.
+    pub packets_retransmitted: Bit,
     /// A message completed with success.
     pub messages_completed: Bit,
     /// A malformed WQE was refused.

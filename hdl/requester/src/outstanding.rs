@@ -12,7 +12,7 @@
 //!                 │ begun: count, held ──────────────────────────────────────┼──> acknowledge
 //!  issue ────────>│ messages: 2^11 blocks of 8 ──────────────────────────────┼──> acknowledge
 //!                 │ issued: count, unsent PSN ───────────────────────────────┼──> acknowledge
-//!  acknowledge ──>│ retired: count, home, acknowledged PSN ──────────────────┼──> wqe_parse
+//!  acknowledge ──>│ retired: count, home, acknowledged PSN, oldest, epoch ───┼──> wqe_parse
 //!                 └──────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -22,6 +22,10 @@
 //! chain when the first message of the next one is read; the last one stays, and follows itself when no other
 //! is free and all its messages have completed. So a queue pair always has a block, and can always continue
 //! when its messages have completed.
+//!
+//! A message keeps its slot until it completes, however often it is sent: wqe_parse finds the oldest one
+//! by the slot in the ring and the first PSN in `retired`, which acknowledge moves with each message that
+//! leaves.
 //!
 //! Latency 1 cycle for each read; every port once a cycle. UltraRAM for the messages, block RAM for the rest.
 //!
@@ -160,6 +164,10 @@ impl Logic for Outstanding {
             self.retired_counts.write_data.next.reads = bits(0);
             self.retired_counts.write_data.next.home_lap = false;
             self.retired_counts.write_data.next.una_psn = bits(0);
+            self.retired_counts.write_data.next.oldest_slot = bits(0);
+            self.retired_counts.write_data.next.oldest_psn = bits(0);
+            self.retired_counts.write_data.next.epoch = bits(0);
+            self.retired_counts.write_data.next.waits = false;
         }
 
         self.begun_counts.read_enable.next = self.begun_read.val();

@@ -25,9 +25,11 @@
 //! 2. Data, and the original value of an atomic, is placed if it has the PSN that is due, the opcode, the
 //!    length and the pad that the READ calls for at this PSN, and, where there is an AETH, an ACK in it
 //!    (protocol 2.2, 2.5). Other data with the PSN that is due fails the READ with BAD_RESP.
-//! 3. Data with an earlier PSN is dropped, and so is the response to an atomic where a READ is due. Data with a
-//!    later PSN, an ACK of the PSN that is due or a later one, and a NAK of a later one mean that a response
-//!    was lost (protocol 2.5); nothing is sent again yet, so the READ fails with RETRY_EXC.
+//! 3. Data with an earlier PSN is dropped, and so is the response to an atomic where a READ is due. Data
+//!    with a later PSN, an ACK of the PSN that is due or a later one, and a NAK of a later one mean that
+//!    a response was lost (protocol 2.5). The first of these since the last data that was placed is
+//!    reported to acknowledge with the PSN that is due, so that the READ is requested again from there;
+//!    the others are dropped.
 //! 4. Data for which no READ waits fails the oldest message, unless it was received before.
 //! 5. Each part of the data has an access check of its own, so a key that was invalidated fails the READ with
 //!    LOC_PROT.
@@ -36,6 +38,10 @@
 //!    is in flight may be.
 //! 7. In ERR, INIT and RESET, and after a restart, READs are forgotten with the event; payload is dropped.
 //! 8. Setup events and issued READs are taken within 7 cycles, whatever the outputs do.
+//! 9. A READ that is requested again keeps its record and its progress, and counts once. From then on
+//!    until its end FIRST and ONLY are right in its middle, too; responses to the first request are taken
+//!    if their PSN is the one that is due (protocol 2.3, 2.5). A request for a READ that has ended
+//!    meanwhile changes nothing.
 //!
 //! Protocol 2.2, 2.5, 8.3.
 mod grant;
@@ -53,7 +59,8 @@ use rnic_messages::read::ReadResponseCommand;
 use rnic_messages::setup::{SetupEvent, SetupKind, receives};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rules::{
-    Comparison, Due, Outcome, Progress, access, after_issue, after_response, compare, decide, due, notice,
+    Comparison, Due, Outcome, Progress, access, after_issue, after_missing, after_response, compare, decide,
+    due, notice,
 };
 
 /// `log2` of the responses that wait for their access checks.
@@ -257,9 +264,13 @@ impl Logic for ReadResponse {
         self.progresses.write_enable.next = is_sweeping || forgets || opens || (acts && (places || fails));
         self.progresses.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
         self.progresses.write_data.next = if acts {
-            after_response(progress, response, outcome, found.is_last)
+            select(
+                outcome.is_missing,
+                after_missing(progress),
+                after_response(progress, response, outcome, found.is_last),
+            )
         } else if opens {
-            after_issue(progress, issued.slot)
+            after_issue(progress, issued)
         } else {
             Progress { ..Default::default() }
         };

@@ -24,6 +24,11 @@
 //! packets of messages of 4 KiB and 16 KiB at a PMTU of 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2.
 //! The header of each stage lists what it guarantees.
 //!
+//! What was lost takes the same way again: acknowledge raises the epoch of the queue pair and wakes
+//! wqe_parse, which goes back to its oldest message; its WQEs and payload are fetched again, and what is
+//! on its way in an older epoch is dropped by segment and issue (design decisions 8, 9; protocol 2.5 to
+//! 2.8).
+//!
 //! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are
 //! lost then.
 //!
@@ -315,6 +320,9 @@ impl Logic for Requester {
         self.segment.retired_queue_pair.next = self.acknowledge.retired_queue_pair.val();
         self.segment.retired.next = self.acknowledge.retired_out.val();
         self.segment.retired_valid.next = self.acknowledge.retired_valid.val();
+        self.issue.retired_queue_pair.next = self.acknowledge.retired_queue_pair.val();
+        self.issue.retired.next = self.acknowledge.retired_out.val();
+        self.issue.retired_valid.next = self.acknowledge.retired_valid.val();
         self.outstanding.freed.next = self.acknowledge.freed.val();
         self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
 

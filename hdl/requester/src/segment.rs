@@ -41,20 +41,24 @@
 //!    other queue pair is in the ready queue and half of the window is open. So a queue pair that is woken
 //!    waits for no response.
 //! 9. While `enable` is low, the ready queue waits, unless a new WQE waits for it.
-//! 10. A READ is one packet without payload, and its SGEs are checked as a whole for local write. What its
-//!     responses need leaves on `read` with it.
-//! 11. A LOCAL_INVALIDATE is no packet, and leaves with key and protection domain.
+//! 10. What is left of a long message when the cursor of its queue pair goes back is dropped: it is of an
+//!     older epoch. A message that is sent again may begin in its middle, with MIDDLE or LAST and without
+//!     a RETH (protocol 2.8). A READ has a RETH always, for what is left of it.
+//! 11. A READ is one packet without payload, and its SGEs are checked as a whole for local write. What its
+//!     responses need leaves on `read` with it, once.
+//! 12. A LOCAL_INVALIDATE is no packet, and leaves with key and protection domain.
 //!
 //! `turn_count` counts turns that have made a packet, before their first one; `ends_turn` is set in the last.
 use crate::messages::{CheckedWqe, Packet, QUANTUM_BITS, ReadRecord, Retired, Sge, SgePart};
 use begin::{
-    Life, Rest, Work, admit, after_event, after_fill, begin_work, blocked_after, dropped, drops, first_step,
-    nothing_of, resumed_after, serves, step_after_fill, step_after_load, stored, takes_turn, window_of,
+    Acknowledged, Life, Rest, Work, acknowledged_of, admit, after_event, after_fill, begin_work,
+    blocked_after, current, dropped, drops, first_step, nothing_of, resumed_after, serves, step_after_fill,
+    step_after_load, stored, takes_turn, window_of,
 };
 use packet::{
-    Taken, access_of, after_listed, after_packet, after_second, ends_list, is_used_up, listed_part,
-    listed_place, next_parts, packet_of, read_record_of, requests_of, share_after, step_after_make,
-    step_after_packet, taken_of,
+    Taken, access_of, after_listed, after_packet, after_second, ends_list, is_new_read, is_used_up,
+    listed_part, listed_place, next_parts, packet_of, read_record_of, requests_of, share_after,
+    step_after_make, step_after_packet, taken_of,
 };
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -140,7 +144,7 @@ pub struct Segment {
 
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     rests: Memory<Rest, QUEUE_PAIR_BITS>,
-    unacknowledged: Memory<Bits<24>, QUEUE_PAIR_BITS>,
+    acknowledged: Memory<Acknowledged, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
     lists: Memory<Sge, LISTED_PLACE_BITS>,
     ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
@@ -207,17 +211,19 @@ impl Logic for Segment {
             Life { serves: serves(event.state) && !is_sweeping, generation: event.generation };
         self.rests.read_enable.next = step == Step::Idle || step == Step::Event;
         self.rests.read_address.next = select(step == Step::Event, event.queue_pair, chosen);
-        self.unacknowledged.read_enable.next = step == Step::Idle;
-        self.unacknowledged.read_address.next = chosen;
-        self.unacknowledged.write_enable.next = self.retired_valid.val();
-        self.unacknowledged.write_address.next = self.retired_queue_pair.val();
-        self.unacknowledged.write_data.next = self.retired.val().una_psn;
-        let rest = self.rests.read_data.val();
+        self.acknowledged.read_enable.next = step == Step::Idle;
+        self.acknowledged.read_address.next = chosen;
+        self.acknowledged.write_enable.next = self.retired_valid.val() || is_sweeping;
+        self.acknowledged.write_address.next =
+            select(is_sweeping, sweep_index, self.retired_queue_pair.val());
+        self.acknowledged.write_data.next = acknowledged_of(is_sweeping, self.retired.val());
+        let acknowledged = self.acknowledged.read_data.val();
+        let rest = current(self.rests.read_data.val(), acknowledged.epoch);
 
         // The message, and whether it may begin. A turn has not left the ready queue yet.
         let loads_turn = step == Step::Load && is_turn;
         let first_psn = select(is_turn, rest.psn, wqe.plan.first_psn);
-        let window = window_of(first_psn, self.unacknowledged.read_data.val());
+        let window = window_of(first_psn, acknowledged.una_psn);
         let is_alone = self.ready_queue.level.val() == bit_cast::<READY_COUNT_BITS, 1>(is_turn.into());
         let admission = admit(is_turn, wqe, self.lives.read_data.val(), rest, window, is_alone);
         self.wakes.rx.valid.next = step == Step::Load && admission.wakes;
@@ -253,7 +259,7 @@ impl Logic for Segment {
         self.packets.rx.beat.next = packet_of(queue_pair, is_turn, ends, wqe, work, requests);
         self.read.next = read_record_of(work.rest, message.is_atomic);
         self.read_index.next = cat!(queue_pair, wqe.plan.read_slot);
-        self.read_valid.next = makes && message.is_read && !message.sends_nothing;
+        self.read_valid.next = makes && is_new_read(work);
         if loads_turn {
             self.share.d.next = bits(0);
         }
@@ -309,7 +315,7 @@ impl Logic for Segment {
         self.rests.write_data.next = match step {
             _ if is_sweeping => nothing_of(rest),
             Step::Store => stored(work.rest, has_ended),
-            Step::Setup => after_event(rest, event),
+            Step::Setup => after_event(self.rests.read_data.val(), event),
             _ => nothing_of(rest),
         };
     }

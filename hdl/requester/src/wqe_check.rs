@@ -19,7 +19,9 @@
 //! 1. WQEs leave in order, each once, with a status.
 //! 2. Exactly `inline_count` slots leave on `inline_data` for each WQE, in its order.
 //! 3. Empty SGEs are skipped, whatever their key is (protocol 4.6).
-//! 4. Of more than two SGEs that are not empty, those after the first leave on `listed_sges`, in order and
+//! 4. Of a message that is sent again from its middle on, the bytes before are left out: of the SGEs, or of the
+//!    remote range of a READ (protocol 2.5, 2.8). Its length is that of the rest.
+//! 5. Of more than two SGEs that are not empty, those after the first leave on `listed_sges`, in order and
 //!    before the WQE, which has their number; also for a WQE that is refused.
 //!
 //! Refuses what `rnic_layout::queue::send::Wqe::parse` refuses, with the same status; then, with LOC_QP_OP,
@@ -33,8 +35,9 @@ use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rules::{
-    FieldFaults, SUM_BITS, SgeUse, WqeStatus, has_wr_id, immediate_or_key, inline_count, is_malformed,
-    is_solicited, is_too_long, reth, sge_use, status_of,
+    FieldFaults, SUM_BITS, SgeUse, WqeStatus, after_skipped, has_wr_id, immediate_or_key, inline_count,
+    is_malformed, is_solicited, is_too_long, remaining, reth, sge_after, sge_use, skipped_bytes, status_of,
+    tail_of,
 };
 
 /// State of the block.
@@ -72,6 +75,8 @@ pub struct WqeCheck {
     bytes: DFF<Bits<SGE_BITS>>,
     index: DFF<Bits<3>>,
     sum: DFF<Bits<SUM_BITS>>,
+    /// Bytes that are left of those that are not sent again.
+    skipped: DFF<Bits<32>>,
     first: DFF<Sge>,
     tail: DFF<WqeTail>,
     listed_count: DFF<Bits<3>>,
@@ -125,6 +130,7 @@ impl Logic for WqeCheck {
             };
             self.index.d.next = bits(0);
             self.sum.d.next = bits(0);
+            self.skipped.d.next = select(kind.is_read, bits::<32>(0), skipped_bytes(wqe));
             self.first.d.next.length = bits(0);
             self.tail.d.next.bytes = cat!(bits::<32>(0), tail.bytes.get_bits::<96>(0));
             self.listed_count.d.next = bits(0);
@@ -133,7 +139,10 @@ impl Logic for WqeCheck {
             }
         }
 
-        let current: Sge = sge(bytes);
+        // Of an SGE, the bytes that are not sent again are left out.
+        let whole: Sge = sge(bytes);
+        let skipped = self.skipped.q.val();
+        let current = sge_after(whole, skipped);
         let is_operands = kind.is_atomic && index.any();
         // The second SGE joins the list when a third one is found, and the last one when no other follows.
         let is_third = step == Step::Sge && second.length.any() && current.length.any();
@@ -152,10 +161,11 @@ impl Logic for WqeCheck {
             let sge_use = sge_use(current.length, is_operands, self.first.q.val().length.any());
             self.index.d.next = next_index;
             if !is_operands {
-                self.sum.d.next = self.sum.q.val() + bit_cast::<SUM_BITS, 32>(current.length);
+                self.sum.d.next = self.sum.q.val() + bit_cast::<SUM_BITS, 32>(whole.length);
+                self.skipped.d.next = after_skipped(whole.length, skipped);
             }
             if sge_use == SgeUse::Tail {
-                self.tail.d.next.bytes = bytes;
+                self.tail.d.next.bytes = select(is_operands, bytes, tail_of(current));
             }
             if sge_use == SgeUse::First {
                 self.first.d.next = current;
@@ -176,6 +186,7 @@ impl Logic for WqeCheck {
             kind.is_atomic,
             self.sum.q.val(),
         );
+        let rest = remaining(fields, skipped_bytes(wqe));
         let is_sent = outcome.status == CompletionStatus::Success as u64 && !wqe.header.is_empty;
         let inline_count = inline_count(fields, is_sent);
         let has_wr_id = has_wr_id(wqe.reason);
@@ -196,8 +207,8 @@ impl Logic for WqeCheck {
             solicited: is_solicited(fields, operation),
             ack_request: is_signalled || wqe.needs_ack || kind.is_read,
             immediate_or_key: immediate_or_key(fields, operation),
-            reth: reth(fields, operation),
-            length: fields.length,
+            reth: reth(rest, operation),
+            length: rest.length,
             inline_count,
             first: self.first.q.val(),
             tail,

@@ -21,14 +21,16 @@
 //! 2. Slots lie within the ring, whatever the producer index is. If it claims more than a ring beyond what was
 //!    fetched, the burst reports that and has no slots, and nothing more is fetched until wqe_parse requests
 //!    it.
-//! 3. WQEs are fetched in RTS, and in ERR and SQE to be flushed. In other states they wait; each change of the
-//!    state makes fetch look again.
+//! 3. WQEs are fetched in RTS, in SQD while wqe_parse sends messages again, and in ERR and SQE to be
+//!    flushed. In other states they wait; each change of the state makes fetch look again.
 //! 4. A setup event or a resume is taken between two bursts; neither waits for the outputs.
 //! 5. While `enable` is low no burst begins, so what was requested drains; queue pairs keep their places in the
 //!    ready queue, and doorbells are recorded (design decision 12). Three cycles after `enable` falls the last
 //!    burst has been counted.
 //! 6. The room that a burst needs in the queues after this block is checked before a queue pair is taken, so a
 //!    burst never waits.
+//! 7. A resume sets the index back or forth; bursts after it have its lap, so that wqe_parse tells an
+//!    overrun that was found before from one that was found after.
 mod rules;
 
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
@@ -207,7 +209,7 @@ impl Logic for WqeFetch {
         self.fetched.write_data.next = match step {
             Step::Resume => after_resume(fetched, resume),
             Step::Emit => after_burst(fetched, plan),
-            _ => Fetched { index: bits::<WORK_INDEX_BITS>(0), is_stopped: false, overlaps: false },
+            _ => Fetched { ..Default::default() },
         };
 
         // After a setup event there may be something to fetch, whatever has changed.
@@ -244,6 +246,7 @@ impl Logic for WqeFetch {
             generation: ring.generation,
             first_index: fetched.index,
             count: plan.count,
+            lap: fetched.lap,
             ends_queue: !plan.has_more,
             is_overrun: plan.is_overrun,
         };

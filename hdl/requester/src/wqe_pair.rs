@@ -64,6 +64,7 @@ impl Logic for WqePair {
             queue_pair: burst.queue_pair,
             generation: burst.generation,
             index: burst.first_index + bit_cast::<16, 4>(position),
+            lap: burst.lap,
             has_second: !is_last && !burst.is_overrun,
             ends_queue: burst.ends_queue && is_last,
             ends_burst: is_last || burst.is_overrun,

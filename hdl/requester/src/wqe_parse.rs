@@ -19,8 +19,8 @@
 //! 6.9 one of two.
 //!
 //! 1. WQEs of a queue pair leave in order, none left out, none twice, whatever was fetched twice. A slot is
-//!    wanted if it is the one after the last WQE, is of the queue pair's generation, and the queue pair is not
-//!    held.
+//!    wanted if it is the one at the cursor, is of the queue pair's generation, and the queue pair is not
+//!    held. After the cursor has gone back, WQEs leave again from there on, in the same order (rule 14).
 //! 2. Each WQE that leaves has its own pool slot, and the slots of a queue pair make one chain in order.
 //! 3. A queue pair is held while 1,024 of its messages are in flight, or while its last block is full and there
 //!    is no other. With none of its messages in flight, its last block counts as another one. WqeFetch stops
@@ -28,9 +28,12 @@
 //! 4. The last message of a block requests an acknowledgement, as every signalled one does (protocol 2.4); so
 //!    what holds a queue pair is acknowledged.
 //! 5. Setup events and wakes are taken between two slots, whether `parsed` is full or not.
-//! 6. In RTS WQEs are sent, in ERR and SQE they leave as flushed, in other states they wait in their ring.
-//! 7. After a slot that could not be read, or an overrun of the ring, nothing is wanted until the queue pair is
-//!    created or reset: where the next WQE begins is not known.
+//! 6. In RTS WQEs are sent, in SQD those that were begun are sent again, in ERR and SQE they leave as
+//!    flushed, in other states they wait in their ring. In a state in which nothing is sent the cursor is
+//!    after the last message that was begun.
+//! 7. After a slot that could not be read, or an overrun of the ring, nothing new is wanted until the
+//!    queue pair is created or reset: where the next WQE begins is not known. What was begun before is
+//!    sent again all the same.
 //! 8. A message takes as many PSNs as its length needs packets, which is not checked yet; one if it needs none,
 //!    if it is inline, and if it is longer than any message may be (protocol 2.1, 2.2). A flushed WQE takes
 //!    none.
@@ -48,6 +51,17 @@
 //! 13. So the last message that was posted requests an acknowledgement, too, and the last one before a
 //!     LOCAL_INVALIDATE; and each of two slots, as the slot after it is not seen here. A WQE at the end of a
 //!     burst is taken with the next one, if there is a next one, where it is first.
+//! 14. When acknowledge has raised the epoch, nothing is wanted until its wake; then the cursor goes back
+//!     to the slot and the first PSN of the oldest message in the pool, and wqe_fetch with it. During an
+//!     RNR wait it does not go back, and nothing is wanted (protocol 2.7).
+//! 15. A message that is sent again keeps its place in the pool, its PSNs and its READ slot, waits for no
+//!     room, and requests an acknowledgement (protocol 2.4). Its packets, or responses, before the oldest
+//!     unacknowledged PSN are left out (protocol 2.8); where that is all of them, it does not leave.
+//! 16. If the message at the cursor has left the pool, its slots may have been posted anew: the cursor
+//!     goes on to the oldest message. After the last message that was begun, it is where it was before it
+//!     went back.
+//! 17. Each time the cursor goes to the oldest message, a lap of wqe_fetch begins. An overrun counts only
+//!     if it was found in the lap of the cursor, and none ends the queue while messages are sent again.
 use crate::messages::{BLOCK_BITS, Begun, FetchResume, Link, ParsedWqe, Retired, WqeSlot};
 use crate::outstanding::SHARED_BITS;
 use rnic_blocks::memory::Memory;
@@ -57,8 +71,8 @@ use rnic_layout::state::QpState;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rules::{
-    Decision, Life, PoolPlace, Send, after_setup, after_wqe, decide, first_step, is_blocked, life_of,
-    parsed_of, place_of, resumes_after_setup,
+    Decision, Life, PoolPlace, Send, act_of, after_setup, after_slot, at_end, at_oldest, decide, first_step,
+    goes_back, life_of, parsed_of, place_of, resumes_after_setup,
 };
 
 mod rules;
@@ -196,33 +210,35 @@ impl Logic for WqeParse {
             self.decision.d.next = decide(slot, life, send, retired, self.free.valid.val());
         }
         let decision = self.decision.q.val();
-        let takes = step == Step::Act && decision.takes;
-        let holds = takes && is_blocked(decision);
-        let begins = takes && !is_blocked(decision);
+        let act = act_of(step, decision);
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
         let place: PoolPlace = place_of(decision.block, send, home, self.free.beat.val());
-        let begun = after_wqe(send, slot, decision, place, home);
+        let begun = after_slot(send, slot, decision, place, home);
         let choice = decision.block;
         self.link.next = Link { block: send.tail_from_home ^ home, next: place.block };
-        self.link_valid.next = begins && choice.needs_block;
-        self.free.ready.next = begins && choice.needs_block && !choice.reuses_block && !choice.takes_home;
-        self.parsed_wqes.rx.valid.next = begins || (step == Step::Act && slot.ends_burst);
-        self.parsed_wqes.rx.beat.next = parsed_of(begins, slot, life, send, decision, place, begun);
+        self.link_valid.next = act.begins && choice.needs_block;
+        self.free.ready.next = act.begins && choice.needs_block && !choice.reuses_block && !choice.takes_home;
+        self.parsed_wqes.rx.valid.next = act.leaves || (step == Step::Act && slot.ends_burst);
+        self.parsed_wqes.rx.beat.next = parsed_of(act.leaves, slot, life, send, decision, place, begun);
 
         if step == Step::Setup && event.kind == SetupKind::Probe {
-            self.probed_held.d.next = send.next_psn;
+            self.probed_held.d.next = at_end(send).next_psn;
             self.is_busy.d.next = send.message_count != retired.count;
         }
         // Acknowledge may have completed a message in between without seeing that the queue pair is held.
         let has_moved = retired != decision.seen;
-        let is_woken = select(wakes_long, send.waits_for_long, send.is_held);
+        let goes_back = goes_back(life, send, retired);
+        let is_woken = select(wakes_long, send.waits_for_long, send.is_held) || goes_back;
 
         // What each step writes, and what it tells wqe_fetch.
         let next = match step {
-            Step::Setup => after_setup(send, event),
+            Step::Setup => after_setup(send, event, retired),
+            Step::Wake if goes_back => at_oldest(send, retired),
             Step::Wake => Send { is_held: false, waits_for_long: false, ..send },
             Step::Act => {
-                if begins {
+                if act.jumps {
+                    at_oldest(send, decision.seen)
+                } else if act.begins || act.replays {
                     begun
                 } else {
                     Send { is_held: true, ..send }
@@ -233,23 +249,25 @@ impl Logic for WqeParse {
         let writes = match step {
             Step::Setup => true,
             Step::Wake => is_woken,
-            Step::Act => begins || holds,
+            Step::Act => act.changes,
             Step::Recheck => has_moved,
             _ => false,
         };
         self.resumes.rx.valid.next = match step {
             Step::Setup => resumes_after_setup(send, event),
             Step::Wake => is_woken,
-            Step::Act => begins && decision.is_long,
+            Step::Act => act.jumps || ((act.begins || act.replays) && next.waits_for_long),
             Step::Recheck => true,
             _ => false,
         };
         self.resumes.rx.beat.next = FetchResume {
             queue_pair,
             generation: select(step == Step::Setup, event.generation, life.generation),
-            slot_index: send.slot_index,
+            slot_index: next.slot_index,
+            replays: next.behind.any(),
+            lap: next.lap,
             resumes: match step {
-                Step::Act => false,
+                Step::Act => act.jumps,
                 Step::Recheck => has_moved,
                 _ => true,
             },
@@ -264,7 +282,7 @@ impl Logic for WqeParse {
             }
             Step::Decide => Step::Act,
             Step::Act => {
-                if holds {
+                if act.holds {
                     Step::Recheck
                 } else {
                     Step::Idle

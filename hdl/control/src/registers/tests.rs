@@ -247,7 +247,7 @@ fn registers_that_describe_the_card_have_their_values() {
     let read = |world: &mut World, address| world.read(address).to_le_bytes();
     let features = Features::parse(&read(&mut world, at::FEATURES)).unwrap();
     assert!(features.packet_path && features.reliable_connected && features.read && features.atomics);
-    assert!(features.page_lists && !features.retransmission);
+    assert!(features.page_lists && features.retransmission);
     let geometry = Geometry::parse(&read(&mut world, at::GEOMETRY)).unwrap();
     assert_eq!((geometry.datapath_bits, geometry.clock_khz), (DATAPATH_BITS, CLOCK_KHZ));
     let tables = TableSizes::parse(&read(&mut world, at::TABLE_SIZES)).unwrap();

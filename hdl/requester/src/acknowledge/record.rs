@@ -1,13 +1,13 @@
 //! Records of a queue pair in [`Acknowledge`](super::Acknowledge), and what events, local completions and
 //! failures make of them (protocol 2.5, 2.11, 3.10).
-use crate::messages::{ATTEMPT_BITS, BLOCK_BITS, LocalCompletion, Retired};
+use crate::messages::{ATTEMPT_BITS, BLOCK_BITS, LocalCompletion, RNR_CODE_BITS, Retired};
 use crate::vendor_error;
 use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
 use rnic_messages::setup::{SetupEvent, SetupKind};
-use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, GENERATION_BITS, SOURCE_ADDRESS_BITS};
+use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, GENERATION_BITS, SOURCE_ADDRESS_BITS, WORK_INDEX_BITS};
 use rnic_messages::transmit::GatherFailure;
 
 /// Path and state of a queue pair, as commands set them.
@@ -21,8 +21,10 @@ pub(super) struct Peer {
     pub address: Bits<128>,
     pub source_address_index: Bits<SOURCE_ADDRESS_BITS>,
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
-    /// Retries after a timeout.
+    /// Retries after a timeout, or after a response that shows a loss.
     pub retry_count: Bits<ATTEMPT_BITS>,
+    /// Retries after an RNR NAK; seven is no limit.
+    pub rnr_retry: Bits<ATTEMPT_BITS>,
 }
 
 /// Progress of the peer.
@@ -51,8 +53,16 @@ pub(super) struct Progress {
     pub is_draining: Bit,
     /// The queue pair is in SQD, and raises an event when nothing is left.
     pub reports_drained: Bit,
-    /// Timeouts since the acknowledged PSN moved.
+    /// Retries since the acknowledged PSN moved.
     pub retries_taken: Bits<ATTEMPT_BITS>,
+    /// RNR NAKs since then, modulo 8.
+    pub rnr_taken: Bits<ATTEMPT_BITS>,
+    /// The cursor goes back when what was acknowledged has left.
+    pub wants_rewind: Bit,
+    /// The peer was not ready: nothing is sent for the delay of `rnr_code`.
+    pub awaits_peer: Bit,
+    /// Timer code of the last RNR NAK.
+    pub rnr_code: Bits<RNR_CODE_BITS>,
 }
 
 /// Why a message fails.
@@ -77,6 +87,7 @@ pub(super) fn peer_of(event: SetupEvent) -> Peer {
         source_address_index: event.path.source_address_index,
         completion_queue: event.path.send_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
         retry_count: event.path.retry_count,
+        rnr_retry: event.path.rnr_retry,
     }
 }
 
@@ -84,6 +95,12 @@ pub(super) fn peer_of(event: SetupEvent) -> Peer {
 #[kernel]
 pub(super) fn no_peer(peer: Peer) -> Peer {
     Peer { state: bits::<3>(QpState::Reset as u64), local_qp: bits::<24>(0), ..peer }
+}
+
+/// Says whether messages that were begun are sent again in a state.
+#[kernel]
+pub(super) fn sends(state: Bits<3>) -> Bit {
+    state == QpState::ReadyToSend as u64 || state == QpState::SendQueueDrain as u64
 }
 
 /// Says whether an event concerns messages in flight; the others only set the path.
@@ -109,6 +126,9 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
         SetupKind::Life => Progress {
             has_failed: progress.has_failed || has_ended,
             is_draining: true,
+            wants_rewind: progress.wants_rewind && sends(event.state),
+            awaits_peer: progress.awaits_peer && sends(event.state),
+            retired: Retired { waits: progress.retired.waits && sends(event.state), ..progress.retired },
             reports_drained: reports_drained(event, old_state, progress.reports_drained),
             ..queued
         },
@@ -119,9 +139,16 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
             is_draining: true,
             reports_drained: false,
             retries_taken: bits::<ATTEMPT_BITS>(0),
+            rnr_taken: bits::<ATTEMPT_BITS>(0),
+            wants_rewind: false,
+            awaits_peer: false,
+            retired: Retired { oldest_slot: bits::<WORK_INDEX_BITS>(0), waits: false, ..progress.retired },
             ..queued
         },
-        _ => Progress { retired: Retired { una_psn: event.psn, ..progress.retired }, ..queued },
+        _ => Progress {
+            retired: Retired { una_psn: event.psn, oldest_psn: event.psn, ..progress.retired },
+            ..queued
+        },
     }
 }
 

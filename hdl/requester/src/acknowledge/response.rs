@@ -1,7 +1,7 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about a response: whether it is one, what it says, and what
 //! becomes of it (protocol 1.6, 2.5, 2.11, 8.3).
 use super::record::{Failure, Peer, Progress, after_failure, concerns_progress, keeps_failure, lost_failure};
-use super::retry::retries_after;
+use super::retry::{Recovery, after_recovery};
 use super::turn::Verdict;
 use super::{AcknowledgeCounts, Step};
 use crate::messages::{Issued, Response, Retired};
@@ -57,6 +57,10 @@ pub(super) struct Check {
     pub failing_psn: Bits<24>,
     /// An earlier failure is known.
     pub keeps: Bit,
+    /// The packet that was not sent was acknowledged: it had been sent before.
+    pub is_over: Bit,
+    /// The packet of the response's PSN is to be sent again, and has not been: the cursor has gone back behind it.
+    pub is_pending: Bit,
 }
 
 /// What becomes of a response.
@@ -80,6 +84,16 @@ pub(super) struct Outcome {
     pub refuses: Bit,
     /// The queue pair has something to complete.
     pub joins: Bit,
+}
+
+/// Queue pair that a response names.
+#[kernel]
+pub(super) fn respondent_of(
+    is_back: Bit,
+    returned: ResponseNotice,
+    packet: PacketToken,
+) -> Bits<QUEUE_PAIR_BITS> {
+    select(is_back, returned.queue_pair, packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0))
 }
 
 /// Reads what a response says. An acknowledgement has no payload and no pad; one with either answers no request.
@@ -177,6 +191,10 @@ pub(super) fn check_of(
         is_empty: issued.count == retired.count || issued.generation != peer.generation,
         failing_psn,
         keeps: keeps_failure(progress, failing_psn),
+        is_over: psn::is_before(failing_psn, retired.una_psn),
+        is_pending: progress.wants_rewind
+            || issued.epoch != retired.epoch
+            || !psn::is_before(arrival.psn, issued.next_psn),
     }
 }
 
@@ -242,6 +260,16 @@ pub(super) fn response_of(
     }
 }
 
+/// Says whether a response says that something was lost: a NAK of a PSN sequence error, or one that shows that a
+/// response was lost (protocol 2.5).
+#[kernel]
+pub(super) fn says_lost(class: ResponseClass, syndrome: Bits<8>, returned: ResponseNotice) -> Bit {
+    let is_sequence_error = class == ResponseClass::Refusal && !syndrome.get_bits::<2>(0).any();
+    let is_lost =
+        class == ResponseClass::Failure && returned.status == CompletionStatus::RetryExceeded as u64;
+    is_sequence_error || is_lost
+}
+
 /// Why a message fails that a response refuses, or whose data could not be placed.
 #[kernel]
 pub(super) fn failure_of(class: ResponseClass, syndrome: Bits<8>, returned: ResponseNotice) -> Failure {
@@ -288,11 +316,12 @@ pub(super) fn after_response(
     outcome: Outcome,
     arrival: Arrival,
     returned: ResponseNotice,
+    recovery: Recovery,
     fails: Bit,
 ) -> Progress {
     let failure = failure_of(check.class, arrival.syndrome, returned);
-    let moved = after_acknowledgement(progress, outcome, arrival.psn);
-    let moved = Progress { retries_taken: retries_after(progress.retries_taken, check, outcome), ..moved };
+    let counted = after_recovery(progress, recovery, arrival.syndrome);
+    let moved = after_acknowledgement(counted, outcome, arrival.psn);
     after_failure(moved, fails, check.failing_psn, failure)
 }
 
@@ -316,25 +345,15 @@ pub(super) fn joins_queue(step: Step, kind: SetupKind, is_current: Bit, outcome:
     }
 }
 
-/// Says whether a message has used up its retries, as nothing is sent again yet: a NAK of a PSN sequence error,
-/// or a response that was lost.
-#[kernel]
-pub(super) fn is_exhausted(class: ResponseClass, syndrome: Bits<8>, returned: ResponseNotice) -> Bit {
-    let is_sequence_error = class == ResponseClass::Refusal && !syndrome.get_bits::<2>(0).any();
-    let is_lost =
-        class == ResponseClass::Failure && returned.status == CompletionStatus::RetryExceeded as u64;
-    is_sequence_error || is_lost
-}
-
-/// Events that a step other than a timeout counts. `fails` says that a failure counts, `exhausts` that its message has used up its
-/// retries, `is_current` that it is of the queue pair's generation. ReadResponse has counted data for which no
+/// Events that a step counts. `fails` says that a failure counts, `says_lost` that something was lost and no
+/// retry is left, `is_current` that it is of the queue pair's generation. ReadResponse has counted data for which no
 /// READ waits.
 #[kernel]
 pub(super) fn counts_of(
     step: Step,
     check: Check,
     outcome: Outcome,
-    exhausts: Bit,
+    says_lost: Bit,
     fails: Bit,
     is_current: Bit,
     verdict: Verdict,
@@ -356,7 +375,7 @@ pub(super) fn counts_of(
         response_reserved: is_good && class == ResponseClass::Reserved,
         response_unexpected: is_response && outcome.is_other,
         timeout: false,
-        retry_exhausted: fails && is_good && exhausts,
+        retry_exhausted: fails && is_good && says_lost,
         rnr_retry_exceeded: fails && is_good && class == ResponseClass::NotReady,
         messages_completed: step == Step::Complete && verdict == Verdict::Success,
         stale_dropped: step == Step::Lost && !is_current,

@@ -1,19 +1,37 @@
-//! Rules of [`Acknowledge`](super::Acknowledge) about time: what the timer of a queue pair is set to, and what
-//! becomes of its expiry (protocol 2.6).
+//! Rules of [`Acknowledge`](super::Acknowledge) about going back: when a loss, a timeout or an RNR NAK makes it, which retry it
+//! takes, what the timer of a queue pair is set to, and what becomes of its expiry (protocol 2.5 to 2.7).
 use super::AcknowledgeCounts;
-use super::record::{Failure, Peer, Progress, after_failure};
+use super::record::{Failure, Peer, Progress, after_failure, sends};
 use super::response::{Check, Outcome};
-use crate::messages::{ATTEMPT_BITS, Expired, Issued, TimerKind, TimerOrder, TimerSet};
+use crate::messages::{ATTEMPT_BITS, Expired, Issued, RNR_CODE_BITS, TimerKind, TimerOrder, TimerSet};
+use crate::response_class::ResponseClass;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_layout::state::QpState;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
-/// What an expiry of an acknowledgement timer says.
+/// `rnr_retry` of a queue pair that waits for its peer without end (protocol 2.7).
+const RNR_RETRY_ENDLESS: u64 = 7;
+
+/// Whether a response makes the requester go back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Recovery {
+    /// Something was acknowledged, so all retries are there again.
+    pub progresses: Bit,
+    /// Something was lost: the cursor goes back, with one retry less.
+    pub rewinds: Bit,
+    /// The peer was not ready: the cursor goes back, and waits there.
+    pub waits: Bit,
+    /// The packet of its PSN is sent again anyway.
+    pub is_due: Bit,
+}
+
+/// What an expiry of a timer says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Timeout {
     /// The peer has been silent for as long as the timer says.
     pub counts: Bit,
+    /// The delay of an RNR NAK is over.
+    pub ends_wait: Bit,
     /// No retry is left.
     pub is_last: Bit,
     /// The expiry is of an older generation.
@@ -26,11 +44,68 @@ pub(super) fn timer_set_of(queue_pair: Bits<QUEUE_PAIR_BITS>, progress: Progress
     TimerSet {
         queue_pair,
         order: TimerOrder {
-            kind: if progress.has_failed { TimerKind::Stop } else { TimerKind::Ack },
-            rnr_code: bits::<5>(0),
+            kind: if progress.has_failed {
+                TimerKind::Stop
+            } else if progress.awaits_peer {
+                TimerKind::RnrWait
+            } else {
+                TimerKind::Ack
+            },
+            rnr_code: progress.rnr_code,
             una_psn: progress.retired.una_psn,
-            attempt: progress.retries_taken,
+            attempt: attempt_of(progress),
         },
+    }
+}
+
+/// Changes with each retry of either kind, so that the timer starts anew with it.
+#[kernel]
+pub(super) fn attempt_of(progress: Progress) -> Bits<ATTEMPT_BITS> {
+    progress.retries_taken + progress.rnr_taken
+}
+
+/// Decides whether a response makes the requester go back; `says_lost` says that something was lost. While it has gone
+/// back and has not come to that packet again, the response says nothing new.
+#[kernel]
+pub(super) fn recovery_of(
+    check: Check,
+    outcome: Outcome,
+    says_lost: Bit,
+    peer: Peer,
+    progress: Progress,
+) -> Recovery {
+    let progresses = outcome.moves && (check.ahead.any() || !outcome.excludes_psn);
+    let retries = select(progresses, bits::<ATTEMPT_BITS>(0), progress.retries_taken);
+    let waits = select(progresses, bits::<ATTEMPT_BITS>(0), progress.rnr_taken);
+    let is_lost = outcome.refuses && says_lost;
+    let is_early = outcome.refuses && check.class == ResponseClass::NotReady;
+    let may_wait = peer.rnr_retry == RNR_RETRY_ENDLESS || waits < peer.rnr_retry;
+    Recovery {
+        progresses,
+        rewinds: is_lost && !check.is_pending && retries < peer.retry_count,
+        waits: is_early && !check.is_pending && may_wait,
+        is_due: (is_lost || is_early) && check.is_pending,
+    }
+}
+
+/// Says whether a response is a failure of its message.
+#[kernel]
+pub(super) fn is_final(outcome: Outcome, recovery: Recovery) -> Bit {
+    outcome.refuses && !recovery.rewinds && !recovery.waits && !recovery.is_due
+}
+
+/// Record after a response, as far as retries are concerned.
+#[kernel]
+pub(super) fn after_recovery(progress: Progress, recovery: Recovery, syndrome: Bits<8>) -> Progress {
+    let retries = select(recovery.progresses, bits::<ATTEMPT_BITS>(0), progress.retries_taken);
+    let waits = select(recovery.progresses, bits::<ATTEMPT_BITS>(0), progress.rnr_taken);
+    Progress {
+        retries_taken: select(recovery.rewinds, retries + 1, retries),
+        rnr_taken: select(recovery.waits, waits + 1, waits),
+        wants_rewind: progress.wants_rewind || recovery.rewinds || recovery.waits,
+        awaits_peer: progress.awaits_peer || recovery.waits,
+        rnr_code: select(recovery.waits, syndrome.get_bits::<RNR_CODE_BITS>(0), progress.rnr_code),
+        ..progress
     }
 }
 
@@ -39,28 +114,39 @@ pub(super) fn timer_set_of(queue_pair: Bits<QUEUE_PAIR_BITS>, progress: Progress
 #[kernel]
 pub(super) fn timeout_of(expired: Expired, peer: Peer, progress: Progress, issued: Issued) -> Timeout {
     let retired = progress.retired;
-    let sends = peer.state == QpState::ReadyToSend as u64 || peer.state == QpState::SendQueueDrain as u64;
     let is_current = expired.generation == peer.generation;
-    let is_same = expired.una_psn == retired.una_psn && expired.attempt == progress.retries_taken;
+    let is_same = expired.una_psn == retired.una_psn && expired.attempt == attempt_of(progress);
     let is_outstanding = issued.generation == peer.generation
         && issued.count != retired.count
         && issued.unsent_psn != retired.una_psn;
     let is_ack = expired.kind == TimerKind::Ack;
     Timeout {
-        counts: is_ack && is_current && is_same && is_outstanding && sends && !progress.has_failed,
+        counts: is_ack
+            && is_current
+            && is_same
+            && is_outstanding
+            && sends(peer.state)
+            && !progress.has_failed,
+        ends_wait: !is_ack && is_current && is_same && progress.awaits_peer,
         is_last: progress.retries_taken == peer.retry_count,
         is_stale: !is_current,
     }
 }
 
-/// Record after a timeout that counts: it takes a retry, or fails the oldest message if none is left; `fails` says
-/// that this failure counts.
+/// Record after an expiry that counts. A timeout takes a retry, or fails the oldest message if none is left; `fails` says
+/// that this failure counts. The cursor goes back, or goes on after the delay of an RNR NAK.
 #[kernel]
 pub(super) fn after_timeout(progress: Progress, check: Check, timeout: Timeout, fails: Bit) -> Progress {
     let failure = Failure { status: bits::<8>(CompletionStatus::RetryExceeded as u64), reason: bits::<8>(0) };
     let taken = Progress {
-        retries_taken: select(timeout.is_last, progress.retries_taken, progress.retries_taken + 1),
-        is_queued: progress.is_queued || timeout.is_last,
+        retries_taken: select(
+            timeout.is_last || timeout.ends_wait,
+            progress.retries_taken,
+            progress.retries_taken + 1,
+        ),
+        wants_rewind: progress.wants_rewind || timeout.ends_wait || !timeout.is_last,
+        awaits_peer: progress.awaits_peer && !timeout.ends_wait,
+        is_queued: true,
         ..progress
     };
     after_failure(taken, fails, check.failing_psn, failure)
@@ -80,13 +166,6 @@ pub(super) fn counts_after(
         stale_dropped: counts.stale_dropped || (is_timeout && timeout.is_stale),
         ..counts
     }
-}
-
-/// Retries taken after a response: none, if it acknowledges something.
-#[kernel]
-pub(super) fn retries_after(taken: Bits<ATTEMPT_BITS>, check: Check, outcome: Outcome) -> Bits<ATTEMPT_BITS> {
-    let is_progress = outcome.moves && (!outcome.excludes_psn || check.ahead.any());
-    select(is_progress, bits::<ATTEMPT_BITS>(0), taken)
 }
 
 #[cfg(test)]

@@ -241,6 +241,13 @@ impl Model {
         }
     }
 
+    /// A packet was not sent; one that the peer has acknowledged had been sent before.
+    fn loses(&mut self, psn: Psn, status: u64, reason: u64) {
+        if !psn.is_before(self.una) {
+            self.fails_at(psn, status, reason);
+        }
+    }
+
     fn fails_at(&mut self, psn: Psn, status: u64, reason: u64) -> bool {
         let is_first = self.failure.is_none_or(|(earlier, ..)| psn.is_before(earlier));
         if is_first {
@@ -614,7 +621,7 @@ impl World {
             let loss = self.losses_offered.pop_front().unwrap();
             let model = self.models.get_mut(&(loss.queue_pair.to_u64() as usize)).unwrap();
             if loss.generation == model.event.generation {
-                model.fails_at(
+                model.loses(
                     psn_of(loss.psn),
                     CompletionStatus::LocalProtection as u64,
                     vendor_error::PAYLOAD,
@@ -627,7 +634,7 @@ impl World {
             let local = self.kicks_offered.pop_front().unwrap();
             let model = self.models.get_mut(&(local.queue_pair.to_u64() as usize)).unwrap();
             if local.has_failed && local.generation == model.event.generation {
-                model.fails_at(psn_of(local.psn), CompletionStatus::LocalProtection as u64, 0);
+                model.loses(psn_of(local.psn), CompletionStatus::LocalProtection as u64, 0);
             } else if local.has_failed {
                 self.count("stale_dropped");
             }
@@ -915,6 +922,8 @@ impl World {
             count: bits(u64::from(item.count)),
             reads: bits(sender.issued_reads & 31),
             unsent_psn: bits(u64::from(sender.unsent_psn)),
+            next_psn: bits(u64::from(sender.unsent_psn)),
+            epoch: bits(0),
             generation: item.token.generation,
         };
         self.issued.insert(item.queue_pair, issued);
@@ -1130,7 +1139,9 @@ impl World {
             path.source_address_index = bits(random.random_range(0..15));
             path.send_completion_queue = bits(random.random_range(0..1024));
             path.service = bits(Service::ReliableConnected as u64);
-            path.retry_count = bits(*[0, 1, 3, 7].choose(random).unwrap());
+            // With retries the cursor would go back, which the model does not.
+            path.retry_count = bits(0);
+            path.rnr_retry = bits(0);
             path
         };
         self.command(index, |life| {

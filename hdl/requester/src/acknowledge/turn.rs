@@ -1,7 +1,7 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about a turn, in which up to eight messages of a queue pair
 //! leave the pool: the verdict on each, its CQE, and when the turn ends (protocol 2.11, 3.10).
 use super::Step;
-use super::record::{Peer, Progress};
+use super::record::{Peer, Progress, sends};
 use crate::messages::{
     BLOCK_BITS, Begun, Issued, OutstandingMessage, POOL_SLOT_BITS, Retired, WqeCompletion,
 };
@@ -74,6 +74,8 @@ pub(super) struct Closing {
     pub continues: Bit,
     /// The event of SQD is raised.
     pub is_drained: Bit,
+    /// The cursor goes back to the oldest unacknowledged PSN.
+    pub rewinds: Bit,
 }
 
 /// The turn that begins.
@@ -239,6 +241,8 @@ pub(super) fn after_message(turn: Turn, judged: Judged) -> Turn {
     let leaves = verdict != Verdict::Stays;
     let is_error = verdict == Verdict::Flushed || is_first_error(verdict);
     let opens = leaves && judged.message.is_open;
+    // One that leaves in silence is of another life of the queue pair.
+    let follows = leaves && verdict != Verdict::Silent;
     Turn {
         has_failed: turn.has_failed || is_error,
         has_invalidated: turn.has_invalidated || (leaves && judged.message.kind.is_local),
@@ -246,6 +250,8 @@ pub(super) fn after_message(turn: Turn, judged: Judged) -> Turn {
         retired: Retired {
             count: select(leaves, turn.retired.count + 1, turn.retired.count),
             reads: select(opens, turn.retired.reads + 1, turn.retired.reads),
+            oldest_slot: select(follows, judged.message.next_slot, turn.retired.oldest_slot),
+            oldest_psn: select(follows, judged.message.last_psn + 1, turn.retired.oldest_psn),
             ..turn.retired
         },
         left: select(leaves, turn.left - 1, turn.left),
@@ -364,7 +370,13 @@ pub(super) fn notice_of(
 
 /// Says how a turn ends.
 #[kernel]
-pub(super) fn closing_of(turn: Turn, progress: Progress, issued: Issued, begun: Begun) -> Closing {
+pub(super) fn closing_of(
+    turn: Turn,
+    progress: Progress,
+    peer: Peer,
+    issued: Issued,
+    begun: Begun,
+) -> Closing {
     let is_empty = begun.count == turn.retired.count;
     let has_more = turn.retired.count != issued.count;
     let drains = progress.is_draining && !is_empty;
@@ -373,13 +385,48 @@ pub(super) fn closing_of(turn: Turn, progress: Progress, issued: Issued, begun: 
         drains,
         continues: !turn.stays && (has_more || drains),
         is_drained: progress.reports_drained && is_empty && !turn.has_failed,
+        // After a wait the cursor goes on, also where nothing is left.
+        rewinds: progress.wants_rewind
+            && (turn.stays || (turn.retired.waits && !has_more))
+            && !turn.has_failed
+            && sends(peer.state),
+    }
+}
+
+/// What has left, when the turn has ended; a cursor that goes back begins an epoch.
+#[kernel]
+pub(super) fn retired_after(turn: Turn, progress: Progress, closing: Closing) -> Retired {
+    Retired {
+        epoch: select(closing.rewinds, turn.retired.epoch + 1, turn.retired.epoch),
+        waits: select(closing.rewinds, progress.awaits_peer, turn.retired.waits),
+        ..turn.retired
     }
 }
 
 /// Says what follows a turn: wqe_parse may have something to send that waits for what is free now.
 #[kernel]
 pub(super) fn step_after_store(turn: Turn, closing: Closing) -> Step {
-    if turn.frees || !closing.has_more { Step::AskHeld } else { Step::Idle }
+    if turn.frees || !closing.has_more || closing.rewinds { Step::AskHeld } else { Step::Idle }
+}
+
+/// Says what follows a step of a turn; after all others the block is idle.
+#[kernel]
+pub(super) fn step_in_turn(
+    step: Step,
+    progress: Progress,
+    issued: Issued,
+    turn: Turn,
+    oldest: Judged,
+    closing: Closing,
+) -> Step {
+    match step {
+        Step::Load => step_after_load(progress, issued),
+        Step::Block => Step::Message,
+        Step::Message => Step::Complete,
+        Step::Complete => step_after_message(turn, oldest),
+        Step::Store => step_after_store(turn, closing),
+        _ => Step::Idle,
+    }
 }
 
 /// Record after a turn.
@@ -395,7 +442,8 @@ pub(super) fn after_turn(
         is_invalidated: progress.is_invalidated && !turn.has_invalidated,
         head_from_home: turn.head ^ home,
         head_count: turn.head_count,
-        retired: turn.retired,
+        retired: retired_after(turn, progress, closing),
+        wants_rewind: progress.wants_rewind && closing.has_more && !closing.rewinds,
         is_queued: closing.continues,
         is_draining: closing.drains && !turn.stays,
         reports_drained: progress.reports_drained && !closing.is_drained,

@@ -2,10 +2,11 @@
 //! leaves in the pool and in the record of its queue pair (protocol 2.1, 2.10, 2.11).
 use super::{IssueCounts, Step};
 use crate::messages::{
-    Issued, IssuedRead, LocalCompletion, OutstandingMessage, Packet, WqeCompletion, WqeKind,
+    EPOCH_BITS, Issued, IssuedRead, LocalCompletion, OutstandingMessage, Packet, WqeCompletion, WqeKind,
     invalidated_domain, invalidated_key,
 };
 use crate::wqe::ATOMIC_BYTES;
+use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::host::HostSpan;
@@ -19,8 +20,14 @@ use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 pub(super) struct Record {
     /// A packet was in error.
     pub has_failed: Bit,
-    /// PSN of the first packet that was not sent.
+    /// PSN of that packet, if `has_failed`.
+    pub failed_psn: Bits<24>,
+    /// PSN of the first packet that was never sent.
     pub unsent_psn: Bits<24>,
+    /// PSN after the last packet that was sent, or after its last response if it was a READ.
+    pub next_psn: Bits<24>,
+    /// Epoch of that packet.
+    pub epoch: Bits<EPOCH_BITS>,
     /// READs and atomics with `is_open`, free-running; never reset.
     pub reads: Bits<READ_COUNT_BITS>,
 }
@@ -52,6 +59,8 @@ pub(super) struct Outcome {
     pub is_protected: Bit,
     /// Control is asked to invalidate its key.
     pub is_invalidation: Bit,
+    /// It is of an older epoch: its message is written, but nothing is sent.
+    pub is_stale: Bit,
     /// It is sent.
     pub is_sent: Bit,
 }
@@ -102,15 +111,18 @@ pub(super) fn after_answer(answers: Answers, answer: AccessAnswer, request_count
     }
 }
 
-/// Decides what becomes of a packet; `are_ok` says that its access checks have succeeded.
+/// Decides what becomes of a packet; `are_ok` says that its access checks have succeeded. What comes before the packet
+/// in error is sent again, if need be.
 #[kernel]
-pub(super) fn outcome_of(packet: Packet, record: Record, are_ok: Bit) -> Outcome {
+pub(super) fn outcome_of(packet: Packet, record: Record, epoch: Bits<EPOCH_BITS>, are_ok: Bit) -> Outcome {
     let status = packet.completion.status;
-    let has_failed = record.has_failed && !packet.header.is_first;
+    let is_stale = packet.header.epoch != epoch;
+    let is_before = packet.header.is_replay && psn::is_before(packet.psn, record.failed_psn);
+    let has_failed = record.has_failed && !packet.header.is_first && !is_before;
     let is_flushed = has_failed || status == CompletionStatus::Flushed as u64;
     let is_success = status == CompletionStatus::Success as u64;
     let is_refused = !is_flushed && !is_success;
-    let is_protected = !is_flushed && is_success && !are_ok;
+    let is_protected = !is_flushed && is_success && !are_ok && !is_stale;
     let is_right = !is_flushed && !is_refused && !is_protected;
     Outcome {
         has_failed,
@@ -118,7 +130,8 @@ pub(super) fn outcome_of(packet: Packet, record: Record, are_ok: Bit) -> Outcome
         is_refused,
         is_protected,
         is_invalidation: is_right && packet.kind.is_local,
-        is_sent: is_right && !packet.kind.is_local,
+        is_stale,
+        is_sent: is_right && !packet.kind.is_local && !is_stale,
     }
 }
 
@@ -157,27 +170,43 @@ pub(super) fn message_of(packet: Packet, outcome: Outcome) -> OutstandingMessage
     }
 }
 
-/// PSN after a packet, and after all its responses if it is a READ; where it is not sent, that of the first
-/// packet of its queue pair that was not (protocol 2.1).
+/// Record of the queue pair after a packet. A PSN is sent with its packet, and those of all its responses if it is a
+/// READ (protocol 2.1).
 #[kernel]
-pub(super) fn unsent_psn_of(packet: Packet, record: Record, outcome: Outcome) -> Bits<24> {
-    if outcome.is_sent {
-        select(packet.kind.is_read, packet.header.last_psn, packet.psn) + 1
-    } else if outcome.has_failed {
-        record.unsent_psn
-    } else {
-        packet.psn
+pub(super) fn record_after(packet: Packet, record: Record, outcome: Outcome) -> Record {
+    let is_first = packet.header.is_first;
+    let after = select(packet.kind.is_read, packet.header.last_psn, packet.psn) + 1;
+    let unsent_psn = select(is_first, packet.psn, record.unsent_psn);
+    let next_psn = select(is_first, packet.psn, record.next_psn);
+    let is_new = outcome.is_sent && psn::is_before(unsent_psn, after);
+    let fails = outcome.is_refused || outcome.is_protected;
+    Record {
+        has_failed: (record.has_failed && !is_first) || fails,
+        failed_psn: select(fails, packet.psn, record.failed_psn),
+        unsent_psn: select(is_new, after, unsent_psn),
+        next_psn: select(outcome.is_sent, after, next_psn),
+        epoch: select(outcome.is_sent || is_first, packet.header.epoch, record.epoch),
+        reads: select(packet.header.is_open && !packet.header.is_replay, record.reads + 1, record.reads),
     }
 }
 
-/// Record of the queue pair after a packet.
+/// Says whether a message is written into the pool with a packet: with its first one, when it is first sent.
 #[kernel]
-pub(super) fn record_after(packet: Packet, record: Record, outcome: Outcome) -> Record {
-    Record {
-        has_failed: outcome.has_failed || outcome.is_refused || outcome.is_protected,
-        unsent_psn: unsent_psn_of(packet, record, outcome),
-        reads: select(packet.header.is_open, record.reads + 1, record.reads),
-    }
+pub(super) fn is_new_message(packet: Packet) -> Bit {
+    packet.starts && !packet.header.is_replay
+}
+
+/// Says whether read_response is told of a READ or an atomic: once, and each time that it is sent again.
+#[kernel]
+pub(super) fn announces_read(packet: Packet, outcome: Outcome) -> Bit {
+    let is_first = !packet.header.is_replay && outcome.is_stale && is_right(outcome);
+    packet.header.is_open && (outcome.is_sent || is_first)
+}
+
+/// Says whether nothing keeps a packet from being sent but its epoch.
+#[kernel]
+pub(super) fn is_right(outcome: Outcome) -> Bit {
+    !outcome.is_flushed && !outcome.is_refused && !outcome.is_protected
 }
 
 /// What the pool is told of the queue pair; `after` is its record after the packet.
@@ -187,6 +216,8 @@ pub(super) fn issued_of(packet: Packet, after: Record) -> Issued {
         count: packet.header.message_count,
         reads: after.reads,
         unsent_psn: after.unsent_psn,
+        next_psn: after.next_psn,
+        epoch: after.epoch,
         generation: packet.header.generation,
     }
 }
@@ -198,21 +229,21 @@ pub(super) fn issued_read_of(packet: Packet, record: Record) -> IssuedRead {
         queue_pair: packet.header.queue_pair,
         generation: packet.header.generation,
         slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
+        is_replay: packet.header.is_replay,
     }
 }
 
-/// Says whether a message in the pool fails after its first packet: as one whose payload could not be read.
+/// Says whether a message fails that is in the pool already: as one whose payload could not be read.
 #[kernel]
 pub(super) fn fails_later(packet: Packet, outcome: Outcome) -> Bit {
-    outcome.is_protected && !packet.starts
+    (outcome.is_protected || outcome.is_refused) && !is_new_message(packet)
 }
 
 /// Says whether acknowledge is told of a packet: no response will complete its message. Of a message that has
 /// failed before, it knows already.
 #[kernel]
 pub(super) fn completes_here(packet: Packet, outcome: Outcome) -> Bit {
-    let is_right = outcome.is_sent || outcome.is_invalidation;
-    !is_right && (packet.starts || fails_later(packet, outcome))
+    !is_right(outcome) && (is_new_message(packet) || fails_later(packet, outcome))
 }
 
 /// What acknowledge is told.
@@ -239,9 +270,15 @@ pub(super) fn invalidation_of(packet: Packet) -> Invalidation {
     }
 }
 
+/// Says whether a packet with the PSN of this one was sent before.
+#[kernel]
+pub(super) fn is_repeated(packet: Packet, record: Record) -> Bit {
+    packet.header.is_replay && psn::is_before(packet.psn, record.unsent_psn)
+}
+
 /// The first command of a packet, with the parts that have been counted.
 #[kernel]
-pub(super) fn command_of(packet: Packet, answers: Answers) -> Command {
+pub(super) fn command_of(packet: Packet, record: Record, answers: Answers) -> Command {
     Command {
         gather: GatherCommand {
             headers: TransmitRequest {
@@ -252,6 +289,7 @@ pub(super) fn command_of(packet: Packet, answers: Answers) -> Command {
                 ack_request: packet.ack_request,
                 asks_if_newest: true,
                 psn: packet.psn,
+                is_repeated: is_repeated(packet, record),
                 extended: packet.extended_or_key,
                 payload_bytes: packet.payload_bytes,
                 is_response: false,
@@ -282,8 +320,9 @@ pub(super) fn command_after(command: Command, span: HostSpan, is_last: Bit) -> C
 
 /// Events that a packet counts when it is written.
 #[kernel]
-pub(super) fn counts_of(writes: Bit, outcome: Outcome) -> IssueCounts {
+pub(super) fn counts_of(writes: Bit, packet: Packet, record: Record, outcome: Outcome) -> IssueCounts {
     IssueCounts {
+        packets_retransmitted: writes && outcome.is_sent && is_repeated(packet, record),
         work_refused: writes && outcome.is_refused,
         local_protection: writes && outcome.is_protected,
     }

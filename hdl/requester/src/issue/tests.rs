@@ -15,6 +15,7 @@ fn random_packet(random: &mut Random) -> Packet {
         _ => CompletionStatus::Success as u64,
     };
     let is_read = starts && random.random_bool(0.2);
+    let is_first = u64::from(starts && random.random_bool(0.1));
     let inline_count =
         if status == CompletionStatus::Success as u64 && starts && !is_read && random.random_bool(0.3) {
             random.random_range(1..3)
@@ -25,8 +26,10 @@ fn random_packet(random: &mut Random) -> Packet {
         header: WqeHeader {
             queue_pair: bits(0x3fc + random.random_range(0..4)),
             generation: bits(random.random_range(0..2)),
+            epoch: bits(random.random_range(0..10) / 9),
+            is_replay: is_first < 1 && random.random_bool(0.2),
             is_empty: random.random_bool(0.1),
-            is_first: starts && random.random_bool(0.1),
+            is_first: is_first == 1,
             ends_burst: random.random(),
             is_open: is_read && random.random_bool(0.9),
             last_psn: Stimulus::sample(random),
@@ -73,7 +76,9 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
     for stalls in Stalls::ALL {
         let mut packets: Vec<_> = (0..1000).map(|_| random_packet(&mut random)).collect();
         packets.last_mut().unwrap().header.ends_burst = true;
-        let mut unsent = [bits::<24>(0); 4];
+        let (mut unsent, mut next) = ([bits::<24>(0); 4], [bits::<24>(0); 4]);
+        let (mut failed_psn, mut epochs) = ([bits::<24>(0); 4], [bits::<EPOCH_BITS>(0); 4]);
+        let mut next_psns = vec![];
         let (mut reads, mut opened) = ([bits::<READ_COUNT_BITS>(0); 4], vec![]);
         let (mut answers, mut inline, mut commands, mut slots) = (vec![], vec![], vec![], vec![]);
         let mut ends = vec![];
@@ -81,6 +86,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
         // Packets that were counted in `issued` when each command leaves.
         let mut says_of = vec![];
         let mut parts = vec![];
+        let mut repeated = 0;
         let (mut refused, mut protected, mut bursts, mut turns, mut vanished) = (0, 0, 0u64, 0u64, 0);
         for packet in &mut packets {
             if packet.header.is_empty {
@@ -114,22 +120,28 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             let data: Vec<Bits<SLOT_BITS>> =
                 (0..packet.inline_count.to_u64()).map(|_| Stimulus::sample(&mut random)).collect();
             let number = packet.header.queue_pair.to_u64() as usize & 3;
+            let is_before = |psn: Bits<24>, other: Bits<24>| (psn - other).get_bit(23);
             let failed = &mut failed[number];
             *failed &= !packet.header.is_first;
-            let had_failed = *failed;
-            let status = if *failed || packet.completion.status == CompletionStatus::Flushed as u64 {
+            let is_replay = packet.header.is_replay;
+            let is_new = packet.starts && !is_replay;
+            let is_stale = packet.header.epoch != 0;
+            let had_failed = *failed && !(is_replay && is_before(packet.psn, failed_psn[number]));
+            let status = if had_failed || packet.completion.status == CompletionStatus::Flushed as u64 {
                 CompletionStatus::Flushed as u64
             } else if packet.completion.status != CompletionStatus::Success as u64 {
                 refused += 1;
                 packet.completion.status.to_u64()
-            } else if mine.iter().all(|answer| answer.ok) {
+            } else if is_stale || mine.iter().all(|answer| answer.ok) {
                 CompletionStatus::Success as u64
             } else {
                 protected += 1;
                 CompletionStatus::LocalProtection as u64
             };
-            *failed |=
-                status != CompletionStatus::Success as u64 && status != CompletionStatus::Flushed as u64;
+            let is_right = status == CompletionStatus::Success as u64;
+            if !is_right && status != CompletionStatus::Flushed as u64 {
+                (*failed, failed_psn[number]) = (true, packet.psn);
+            }
             let message = OutstandingMessage {
                 generation: packet.header.generation,
                 last_psn: packet.header.last_psn,
@@ -155,32 +167,44 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
                 },
             };
             if packet.header.is_open {
-                if status == CompletionStatus::Success as u64 {
+                if is_right && !(is_stale && is_replay) {
                     let slot = reads[number].get_bits::<READ_SLOT_BITS>(0);
                     opened.push(IssuedRead {
                         queue_pair: packet.header.queue_pair,
                         generation: packet.header.generation,
                         slot,
+                        is_replay,
                     });
                 }
-                reads[number] = reads[number] + 1;
+                reads[number] = reads[number] + u64::from(!is_replay);
             }
-            let is_sent = status == CompletionStatus::Success as u64 && !packet.kind.is_local;
+            let is_sent = is_right && !packet.kind.is_local && !is_stale;
+            if packet.header.is_first {
+                (unsent[number], next[number]) = (packet.psn, packet.psn);
+            }
+            let is_repeated = is_replay && is_before(packet.psn, unsent[number]);
             if is_sent {
-                unsent[number] =
-                    if packet.kind.is_read { packet.header.last_psn + 1 } else { packet.psn + 1 };
-            } else if !had_failed {
-                unsent[number] = packet.psn;
+                next[number] = if packet.kind.is_read { packet.header.last_psn + 1 } else { packet.psn + 1 };
+                if is_before(unsent[number], next[number]) {
+                    unsent[number] = next[number];
+                }
+                repeated += usize::from(is_repeated);
             }
+            if is_sent || packet.header.is_first {
+                epochs[number] = packet.header.epoch;
+            }
+            next_psns.push(next[number]);
             let issued = Issued {
                 count: packet.header.message_count,
                 reads: reads[number],
                 unsent_psn: unsent[number],
+                next_psn: next[number],
+                epoch: epochs[number],
                 generation: packet.header.generation,
             };
-            messages.push(packet.starts.then_some((packet.header.pool_slot, message)));
+            messages.push(is_new.then_some((packet.header.pool_slot, message)));
             says.push((packet.header.queue_pair, issued));
-            if status == CompletionStatus::Success as u64 && packet.kind.is_local {
+            if is_right && packet.kind.is_local {
                 ends.push(Invalidation {
                     queue_pair: packet.header.queue_pair,
                     generation: packet.header.generation,
@@ -203,6 +227,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
                         psn: packet.psn,
                         extended: packet.extended_or_key,
                         payload_bytes: packet.payload_bytes,
+                        is_repeated,
                         is_response: false,
                         ends_response: false,
                     },
@@ -229,9 +254,11 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
                     error: false,
                 }));
             } else {
-                let fails = status == CompletionStatus::LocalProtection as u64 && !packet.starts;
-                vanished += usize::from(!packet.starts && !fails);
-                if packet.starts || fails {
+                let is_flushed = status == CompletionStatus::Flushed as u64;
+                let fails = !is_right && !is_flushed && !is_new;
+                let tells = !is_right && (is_new || fails);
+                vanished += usize::from(!tells);
+                if tells {
                     kicks.push((packet.header.queue_pair, packet.header.generation, fails, packet.psn));
                 }
             }
@@ -249,7 +276,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
         let mut ending = Sink::new(stalls);
         // PSN of the cycle before.
         let mut issued_psn = None;
-        let (mut written, mut refusals, mut protections, mut cycles) = (0, 0, 0, 0);
+        let (mut written, mut refusals, mut protections, mut retransmissions, mut cycles) = (0, 0, 0, 0, 0);
         while written < says.len() || bench.block.burst_count.val() != bursts {
             cycles += 1;
             assert!(cycles < 60_000, "{written} of {}", says.len());
@@ -287,10 +314,11 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             }
             let block = &bench.block;
             assert_eq!(block.issued_psn_valid.val().then(|| block.issued_psn.val()), issued_psn);
-            issued_psn = block.issued_valid.val().then(|| IssuedPsn {
-                queue_pair: block.issued_queue_pair.val(),
-                psn: block.issued.val().unsent_psn,
-            });
+            issued_psn = block
+                .issued_valid
+                .val()
+                .then(|| IssuedPsn { queue_pair: block.issued_queue_pair.val(), psn: next_psns[written] });
+            retransmissions += usize::from(block.counts.val().packets_retransmitted);
             refusals += usize::from(block.counts.val().work_refused);
             protections += usize::from(block.counts.val().local_protection);
             if block.issued_valid.val() {
@@ -328,7 +356,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             .collect();
         assert_eq!(said, kicks);
         assert_eq!(gather.received.len(), commands.len());
-        assert_eq!((refusals, protections), (refused, protected));
+        assert_eq!((refusals, protections, retransmissions), (refused, protected, repeated));
         if stalls == Stalls::None {
             println!("{cycles} cycles for {} packets", packets.len());
         }

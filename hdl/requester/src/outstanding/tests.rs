@@ -58,6 +58,8 @@ fn reads_see_the_writes_of_earlier_cycles() {
             count: Stimulus::sample(&mut random),
             reads: Stimulus::sample(&mut random),
             unsent_psn: Stimulus::sample(&mut random),
+            next_psn: Stimulus::sample(&mut random),
+            epoch: Stimulus::sample(&mut random),
             generation: Stimulus::sample(&mut random),
         };
         block.message_valid.next = random.random();
@@ -68,6 +70,10 @@ fn reads_see_the_writes_of_earlier_cycles() {
         block.pool_slot.next = place(&mut random);
         block.retired_write_queue_pair.next = queue_pair(&mut random);
         block.retired_write.next = Retired {
+            oldest_slot: Stimulus::sample(&mut random),
+            oldest_psn: Stimulus::sample(&mut random),
+            epoch: Stimulus::sample(&mut random),
+            waits: random.random(),
             count: Stimulus::sample(&mut random),
             reads: Stimulus::sample(&mut random),
             home_lap: random.random(),

@@ -1,5 +1,5 @@
 //! Decisions of the block about one response.
-use crate::messages::{ReadRecord, Response, Sge};
+use crate::messages::{IssuedRead, ReadRecord, Response, Sge};
 use crate::opcode::{
     ATOMIC_ACKNOWLEDGE, READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY,
 };
@@ -29,6 +29,10 @@ pub(super) struct Progress {
     pub has_psn: Bit,
     /// PSN after that of the last data.
     pub psn: Bits<24>,
+    /// The oldest one was requested again: what comes next may be the first response to that request.
+    pub is_requested_again: Bit,
+    /// A response was lost since the last data, and acknowledge knows it.
+    pub is_reported: Bit,
     /// A READ has failed: nothing more is placed.
     pub has_failed: Bit,
 }
@@ -80,7 +84,7 @@ pub(super) struct Outcome {
     pub is_other_kind: Bit,
     /// Its data is not what the READ calls for, which fails.
     pub is_bad: Bit,
-    /// A response before it was lost, and the READ fails.
+    /// A response before it was lost, and acknowledge does not know it.
     pub is_missing: Bit,
     /// ACK or NAK that overtakes nothing.
     pub is_acknowledge: Bit,
@@ -100,16 +104,18 @@ pub(super) fn due(record: ReadRecord, progress: Progress) -> Due {
     }
 }
 
-/// Opcode of the response that is due.
+/// Says whether a response has the opcode that is due. The first response to a READ that was requested again is FIRST or
+/// ONLY, or, of peers that go on where they were, MIDDLE or LAST (protocol 2.5).
 #[kernel]
-fn due_opcode(is_atomic: Bit, has_begun: Bit, is_last: Bit) -> Bits<8> {
-    let data_opcode = match (has_begun, is_last) {
-        (false, true) => bits::<8>(READ_RESPONSE_ONLY),
-        (false, false) => bits::<8>(READ_RESPONSE_FIRST),
-        (true, false) => bits::<8>(READ_RESPONSE_MIDDLE),
-        (true, true) => bits::<8>(READ_RESPONSE_LAST),
-    };
-    select(is_atomic, bits::<8>(ATOMIC_ACKNOWLEDGE), data_opcode)
+fn is_due_opcode(opcode: Bits<8>, is_atomic: Bit, progress: Progress, is_last: Bit) -> Bit {
+    let may_begin = !progress.has_begun || progress.is_requested_again;
+    let begins = opcode == select(is_last, bits::<8>(READ_RESPONSE_ONLY), bits::<8>(READ_RESPONSE_FIRST));
+    let goes_on = opcode == select(is_last, bits::<8>(READ_RESPONSE_LAST), bits::<8>(READ_RESPONSE_MIDDLE));
+    if is_atomic {
+        opcode == ATOMIC_ACKNOWLEDGE
+    } else {
+        (may_begin && begins) || (progress.has_begun && goes_on)
+    }
 }
 
 /// Compares a response with what is due. The data of an atomic is in a header, so it has no payload.
@@ -126,7 +132,7 @@ pub(super) fn compare(response: Response, record: ReadRecord, progress: Progress
     Comparison {
         is_before: psn::is_before(response.psn, due.psn),
         is_due: response.psn == due.psn,
-        is_right: response.opcode == due_opcode(record.is_atomic, progress.has_begun, is_last)
+        is_right: is_due_opcode(response.opcode, record.is_atomic, progress, is_last)
             && response.payload_bytes == due_bytes
             && !response.pad_mismatch
             && !(has_syndrome && is_nak(response.syndrome)),
@@ -162,7 +168,8 @@ pub(super) fn decide(
     let is_other_kind = is_due_data && response.opcode == ATOMIC_ACKNOWLEDGE && !is_atomic;
     // A NAK of the PSN that is due responds to it.
     let is_beyond = !found.is_before && !(found.is_due && (response.is_data || is_nak(response.syndrome)));
-    let is_missing = is_live && has_open && is_beyond;
+    let is_lost = is_live && has_open && is_beyond;
+    let is_missing = is_lost && !progress.is_reported;
     Outcome {
         places: is_due_data && found.is_right,
         is_stale,
@@ -170,7 +177,7 @@ pub(super) fn decide(
         is_other_kind,
         is_bad: is_due_data && !found.is_right && !is_other_kind,
         is_missing,
-        is_acknowledge: is_live && !response.is_data && !is_missing,
+        is_acknowledge: is_live && !response.is_data && !is_lost,
     }
 }
 
@@ -205,6 +212,12 @@ pub(super) fn notice(
     }
 }
 
+/// The record after a response before which another one was lost: until more data comes, no other one says so.
+#[kernel]
+pub(super) fn after_missing(progress: Progress) -> Progress {
+    Progress { is_reported: true, ..progress }
+}
+
 /// The record after a response that was placed, or with which a READ failed.
 #[kernel]
 pub(super) fn after_response(
@@ -222,15 +235,22 @@ pub(super) fn after_response(
         bytes: select(ends, bits::<32>(0), bytes),
         has_psn: true,
         psn: response.psn + 1,
-        has_failed: outcome.is_bad || outcome.is_missing,
+        is_requested_again: progress.is_requested_again && !ends,
+        is_reported: false,
+        has_failed: outcome.is_bad,
     }
 }
 
-/// The record after a READ was issued.
+/// The record after a READ was issued, or requested again; one that has ended meanwhile needs no response.
 #[kernel]
-pub(super) fn after_issue(progress: Progress, slot: Bits<READ_SLOT_BITS>) -> Progress {
-    let oldest = select(progress.open.any(), progress.slot, slot);
-    Progress { open: progress.open + 1, slot: oldest, ..progress }
+pub(super) fn after_issue(progress: Progress, issued: IssuedRead) -> Progress {
+    let has_open = progress.open.any();
+    if issued.is_replay {
+        Progress { is_requested_again: has_open, ..progress }
+    } else {
+        let oldest = select(has_open, progress.slot, issued.slot);
+        Progress { open: progress.open + 1, slot: oldest, ..progress }
+    }
 }
 
 /// The access check for a part of the data.
@@ -483,10 +503,19 @@ mod tests {
         let bad = Outcome { is_bad: true, ..Outcome::default() };
         assert!(after_response(before, data, bad, false).has_failed);
 
-        let issued = after_issue(before, bits(7));
+        let read = IssuedRead { slot: bits(7), ..IssuedRead::default() };
+        let issued = after_issue(before, read);
         assert_eq!(issued, Progress { open: bits(3), ..before }, "the oldest READ keeps its slot");
         let idle = Progress { open: bits(0), ..before };
-        assert_eq!(after_issue(idle, bits(7)), Progress { open: bits(1), slot: bits(7), ..before });
+        assert_eq!(after_issue(idle, read), Progress { open: bits(1), slot: bits(7), ..before });
+        let again = IssuedRead { is_replay: true, ..read };
+        assert_eq!(after_issue(before, again), Progress { is_requested_again: true, ..before });
+        assert_eq!(after_issue(idle, again), idle, "it has ended meanwhile");
+
+        // One response that shows a loss is told, until data comes.
+        let missing = after_missing(before);
+        assert_eq!(missing, Progress { is_reported: true, ..before });
+        assert_eq!(after_response(missing, data, places, false), next);
     }
 
     #[test]

@@ -83,6 +83,15 @@ impl Read {
     }
 }
 
+/// Operation of the response with which a READ begins that is requested again.
+fn begun_anew(operation: Operation) -> Operation {
+    match operation {
+        Operation::ReadResponseMiddle => Operation::ReadResponseFirst,
+        Operation::ReadResponseLast => Operation::ReadResponseOnly,
+        other => other,
+    }
+}
+
 /// Model of a queue pair.
 struct Pair {
     index: usize,
@@ -93,6 +102,10 @@ struct Pair {
     /// The PSN after the last data.
     behind: Option<Psn>,
     has_failed: bool,
+    /// A response was lost since the last data.
+    is_reported: bool,
+    /// The oldest READ was requested again.
+    is_asked_again: bool,
     /// READs that are outstanding for wqe_parse, and the slot of the next one.
     held: VecDeque<Psn>,
     slot: u64,
@@ -111,8 +124,8 @@ struct World {
     request: Sink<AccessRequest>,
     place: Sink<ReadResponseCommand>,
     pairs: Vec<Pair>,
-    /// READs that the sources offer, with their queue pairs, in order.
-    reads_offered: VecDeque<(usize, u8, Read)>,
+    /// READs that the sources offer, with their queue pairs, in order; none where READs are requested again.
+    reads_offered: VecDeque<(usize, u8, Option<Read>)>,
     /// A READ that was written in the last cycle.
     written: Option<(usize, IssuedRead, Read)>,
     answers: VecDeque<(usize, AccessAnswer)>,
@@ -122,6 +135,8 @@ struct World {
     counts_expected: [usize; 4],
     cycle: usize,
     place_stalls: bool,
+    /// Requests that were made again.
+    asked_again: usize,
 }
 
 impl World {
@@ -141,6 +156,8 @@ impl World {
             came: 0,
             behind: None,
             has_failed: false,
+            is_reported: false,
+            is_asked_again: false,
             held: VecDeque::new(),
             slot: 0,
             next_psn: Psn::wrapping(random.random_range(0xff_ff00..=0xff_ffff)),
@@ -165,6 +182,7 @@ impl World {
             counts_expected: [0; 4],
             cycle: 0,
             place_stalls: false,
+            asked_again: 0,
         };
         (0..INDICES.len()).for_each(|number| world.says(number, SetupKind::Restart, QpState::ReadyToSend));
         world
@@ -237,8 +255,47 @@ impl World {
         block.read.next = record;
         block.read_index.next = bits((pair.index as u64) << READ_SLOT_BITS | slot);
         block.read_valid.next = true;
-        let opened = IssuedRead { queue_pair: bits(pair.index as u64), generation, slot: bits(slot) };
+        let opened = IssuedRead {
+            queue_pair: bits(pair.index as u64),
+            generation,
+            slot: bits(slot),
+            is_replay: false,
+        };
         self.written = Some((number, opened, read));
+    }
+
+    /// Requests the READs that wait for data again, the oldest from the PSN on that is due.
+    fn asks_again(&mut self, number: usize) {
+        let random = &mut self.random;
+        let pair = &mut self.pairs[number];
+        pair.script.clear();
+        for (at, read) in pair.reads.iter().enumerate() {
+            let came = if at == 0 { pair.came } else { 0 };
+            for (place, &(_, bytes, operation)) in read.parts.iter().enumerate().skip(came) {
+                let begins_anew = place == came && random.random_bool(0.8);
+                pair.script.push_back(Response {
+                    queue_pair: bits(pair.index as u64),
+                    generation: pair.event.generation,
+                    is_good: true,
+                    is_data: true,
+                    opcode: opcode(if begins_anew { begun_anew(operation) } else { operation }),
+                    psn: bits(read.first_psn().add(place as u32).value().into()),
+                    syndrome: bits(0x1f),
+                    payload_bytes: bits(read.payload_bytes(bytes)),
+                    pad_mismatch: false,
+                    original: Stimulus::sample(random),
+                });
+            }
+        }
+        let generation = pair.event.generation;
+        self.reads_offered.push_back((number, generation.to_u64() as u8, None));
+        self.opened.push(IssuedRead {
+            queue_pair: bits(pair.index as u64),
+            generation,
+            slot: Stimulus::sample(random),
+            is_replay: true,
+        });
+        self.asked_again += 1;
     }
 
     /// A response of the peer, right or wrong.
@@ -312,6 +369,7 @@ impl World {
         if !serves || event.kind == SetupKind::Restart {
             pair.reads.clear();
             (pair.came, pair.behind, pair.has_failed) = (0, None, false);
+            (pair.is_reported, pair.is_asked_again) = (false, false);
         }
     }
 
@@ -350,26 +408,30 @@ impl World {
                 let done = if is_acknowledged { psn } else { psn.sub(1) };
                 !done.is_before(due)
             });
-            if overtakes {
+            if overtakes && !pair.is_reported {
                 *implied += 1;
-                pair.has_failed = fails(CompletionStatus::RetryExceeded);
-            } else {
+                pair.is_reported = fails(CompletionStatus::RetryExceeded);
+            } else if !overtakes {
                 answer.is_acknowledge = true;
             }
         } else if let Some(due) = due {
             let read = pair.reads.front().unwrap().clone();
             let (before, bytes, operation) = read.parts[pair.came];
+            let is_right = response.opcode == opcode(operation)
+                || (pair.is_asked_again && response.opcode == opcode(begun_anew(operation)));
             if psn.is_before(due) {
                 *stale += 1;
             } else if psn != due {
-                *implied += 1;
-                pair.has_failed = fails(CompletionStatus::RetryExceeded);
+                if !pair.is_reported {
+                    *implied += 1;
+                    pair.is_reported = fails(CompletionStatus::RetryExceeded);
+                }
             } else if response.opcode == opcode(Operation::AtomicAcknowledge) && !read.record.is_atomic {
                 *unexpected += 1;
-            } else if response.opcode != opcode(operation)
+            } else if !is_right
                 || response.payload_bytes != read.payload_bytes(bytes)
                 || response.pad_mismatch
-                || (operation != Operation::ReadResponseMiddle && !is_acknowledged)
+                || (response.opcode != opcode(Operation::ReadResponseMiddle) && !is_acknowledged)
             {
                 *unexpected += 1;
                 pair.has_failed = fails(CompletionStatus::BadResponse);
@@ -383,6 +445,8 @@ impl World {
                 pair.came += 1;
                 let is_whole = pair.came == read.parts.len();
                 pair.behind = Some(psn.add(1));
+                pair.is_reported = false;
+                pair.is_asked_again &= !is_whole;
                 if is_whole {
                     pair.reads.pop_front();
                     pair.came = 0;
@@ -485,7 +549,8 @@ impl World {
             let (number, generation, read) = self.reads_offered.pop_front().unwrap();
             let pair = &mut self.pairs[number];
             if Self::serves(pair, bits(generation.into())) {
-                pair.reads.push_back(read);
+                pair.is_asked_again |= read.is_none() && !pair.reads.is_empty();
+                pair.reads.extend(read);
             }
         }
         if let Some(response) = response {
@@ -494,7 +559,7 @@ impl World {
         self.bench.tick();
         self.bench.block.read_valid.next = false;
         if let Some((number, opened, read)) = self.written.take() {
-            self.reads_offered.push_back((number, opened.generation.to_u64() as u8, read));
+            self.reads_offered.push_back((number, opened.generation.to_u64() as u8, Some(read)));
             self.opened.push(opened);
         }
         self.cycle += 1;
@@ -531,6 +596,7 @@ impl World {
 fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
     let mut statuses = std::collections::BTreeMap::new();
     let mut counts = [0; 4];
+    let mut asked_again = 0;
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
         for cycle in 0..14_000 {
@@ -550,7 +616,11 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
                 };
                 world.reads(number, length, path_mtu);
             }
-            if world.response.is_done() && world.reads_offered.is_empty() && world.written.is_none() {
+            let is_quiet =
+                world.response.is_done() && world.reads_offered.is_empty() && world.written.is_none();
+            if is_quiet && world.pairs[number].is_reported && world.random.random_bool(0.2) {
+                world.asks_again(number);
+            } else if is_quiet {
                 world.answers(number, faults);
             }
             let pair = &world.pairs[number];
@@ -571,11 +641,13 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
             world.step();
         }
         world.rest();
+        asked_again += world.asked_again;
         println!("{:?} {:?}, {} commands", world.statuses, world.counts, world.commands.len());
         world.statuses.into_iter().for_each(|(key, count)| *statuses.entry(key).or_insert(0) += count);
         counts = std::array::from_fn(|at| counts[at] + world.counts[at]);
     }
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+    assert!(asked_again > 20, "{asked_again}");
     // Placed, acknowledgement, dropped, perhaps unasked; and failures with three statuses.
     assert!(statuses.len() >= 6, "{statuses:?}");
 }

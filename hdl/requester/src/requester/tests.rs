@@ -466,6 +466,7 @@ impl World {
                     psn: bits(0),
                     extended: packet.extended_or_key,
                     payload_bytes: packet.payload_bytes,
+                    is_repeated: false,
                     is_response: false,
                     ends_response: false,
                 },

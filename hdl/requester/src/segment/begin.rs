@@ -1,7 +1,9 @@
 //! Rules of [`Segment`](super::Segment) about a message or a turn that begins: which goes first, whether it may
 //! begin, and when wqe_parse is woken (protocol 2.1, design decision 10).
 use super::{LISTED_BITS, QUANTUM, Step};
-use crate::messages::{CheckedWqe, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, QUANTUM_BITS, Sge, second_sge};
+use crate::messages::{
+    CheckedWqe, EPOCH_BITS, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, QUANTUM_BITS, Retired, Sge, second_sge,
+};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::{PathMtu, QpState};
@@ -16,6 +18,14 @@ pub(super) struct Life {
     pub generation: Bits<GENERATION_BITS>,
 }
 
+/// What acknowledge says of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Acknowledged {
+    /// Oldest unacknowledged PSN.
+    pub una_psn: Bits<24>,
+    pub epoch: Bits<EPOCH_BITS>,
+}
+
 /// What is left of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Rest {
@@ -26,6 +36,9 @@ pub(super) struct Rest {
     /// WqeParse need not be woken any more.
     pub is_woken: Bit,
     pub generation: Bits<GENERATION_BITS>,
+    pub epoch: Bits<EPOCH_BITS>,
+    /// It was sent before.
+    pub is_replay: Bit,
     pub message_count: Bits<MESSAGE_COUNT_BITS>,
     pub is_write: Bit,
     pub has_immediate: Bit,
@@ -56,6 +69,8 @@ pub(super) struct Message {
     pub was_queued: Bit,
     /// The first packet of the WQE has not been made.
     pub starts: Bit,
+    /// Packets of the message before that one were sent, and are not sent again.
+    pub is_continued: Bit,
     /// A burst of slots ends with it.
     pub ends_burst: Bit,
     /// There is no packet to send.
@@ -160,12 +175,17 @@ pub(super) fn drops(event: SetupEvent) -> Bit {
     !serves(event.state) || event.kind == SetupKind::Restart
 }
 
-/// Says how much of the window is open, if the next packet has `psn`.
+/// Says how much of the window is open, if the next packet has `psn`. All of it is where packets are sent again that
+/// were acknowledged meanwhile.
 #[kernel]
 pub(super) fn window_of(psn: Bits<24>, unacknowledged: Bits<24>) -> Window {
     let in_flight = psn - unacknowledged;
+    let is_past = in_flight.get_bit(23);
     let is_open = !in_flight.get_bits::<9>(PSN_WINDOW_BITS).any();
-    Window { is_open, is_half_open: is_open && !in_flight.get_bit(PSN_WINDOW_BITS - 1) }
+    Window {
+        is_open: is_past || is_open,
+        is_half_open: is_past || (is_open && !in_flight.get_bit(PSN_WINDOW_BITS - 1)),
+    }
 }
 
 /// Says whether a queue pair whose WQE after this one is held can be woken: the rest is sent without another
@@ -236,6 +256,7 @@ pub(super) fn message_of(is_turn: Bit, wqe: CheckedWqe, was_queued: Bit, is_good
     Message {
         was_queued: !is_turn && was_queued,
         starts: !is_turn,
+        is_continued: !is_turn && wqe.plan.is_continued,
         ends_burst: wqe.header.ends_burst && !is_turn,
         sends_nothing: !is_turn && (!is_good || wqe.kind.is_local),
         is_read,
@@ -271,6 +292,8 @@ pub(super) fn rest_of(wqe: CheckedWqe) -> Rest {
         is_queued: false,
         is_woken: false,
         generation: wqe.header.generation,
+        epoch: wqe.header.epoch,
+        is_replay: wqe.header.is_replay,
         message_count: wqe.header.message_count,
         is_write: wqe.kind.is_write,
         has_immediate: wqe.has_immediate,
@@ -328,6 +351,21 @@ pub(super) fn stored(current: Rest, has_ended: Bit) -> Rest {
 #[kernel]
 pub(super) fn after_event(rest: Rest, event: SetupEvent) -> Rest {
     Rest { exists: rest.exists && !drops(event), ..rest }
+}
+
+/// What is kept of the counts of acknowledge; after a sweep, the first epoch.
+#[kernel]
+pub(super) fn acknowledged_of(is_sweeping: Bit, retired: Retired) -> Acknowledged {
+    Acknowledged {
+        una_psn: retired.una_psn,
+        epoch: select(is_sweeping, bits::<EPOCH_BITS>(0), retired.epoch),
+    }
+}
+
+/// What is left of a message in the epoch of its queue pair; what was left when the cursor went back is not sent.
+#[kernel]
+pub(super) fn current(rest: Rest, epoch: Bits<EPOCH_BITS>) -> Rest {
+    Rest { exists: rest.exists && rest.epoch == epoch, ..rest }
 }
 
 /// Record of a queue pair of which nothing is left.

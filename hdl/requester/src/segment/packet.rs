@@ -69,7 +69,7 @@ pub(super) fn requests_of(work: Work) -> Requests {
 /// Opcode of a packet.
 #[kernel]
 pub(super) fn opcode_of(current: Rest, message: Message, is_last: Bit, is_compare: Bit) -> Bits<8> {
-    let starts = message.starts;
+    let starts = message.starts && !message.is_continued;
     let plain_opcode = match (current.is_write, starts, is_last, current.has_immediate) {
         (false, true, true, false) => bits::<8>(SEND_ONLY),
         (false, true, true, true) => bits::<8>(SEND_ONLY_IMMEDIATE),
@@ -125,7 +125,7 @@ pub(super) fn extended_of(
     let domain = select(message.is_local, current.domain, bits::<24>(0));
     if message.is_atomic {
         cat!(swap_bytes(operands.compare), swap_bytes(operands.swap_add), wqe.reth.get_bits::<96>(0))
-    } else if message.starts && (current.is_write || message.is_read) {
+    } else if message.starts && ((current.is_write && !message.is_continued) || message.is_read) {
         cat!(bits::<64>(0), immediate, wqe.reth)
     } else {
         cat!(bits::<168>(0), domain, immediate)
@@ -158,6 +158,8 @@ pub(super) fn packet_of(
         header: WqeHeader {
             queue_pair,
             generation: current.generation,
+            epoch: current.epoch,
+            is_replay: current.is_replay,
             is_empty: select(starts, wqe.header.is_empty, message.sends_nothing),
             is_first: wqe.header.is_first && starts,
             ends_burst: ends && message.ends_burst,
@@ -190,6 +192,12 @@ pub(super) fn packet_of(
         first_length: work.parts.first,
         second_length: work.parts.second,
     }
+}
+
+/// Says whether a packet is a READ or an atomic whose record is not written yet.
+#[kernel]
+pub(super) fn is_new_read(work: Work) -> Bit {
+    work.message.is_read && !work.message.sends_nothing && !work.rest.is_replay
 }
 
 /// What the responses to a READ or an atomic need.

@@ -355,6 +355,8 @@ impl World {
                 queue_pair: bits(pair.index as u64),
                 generation: bits(pair.generation.into()),
                 is_empty,
+                epoch: bits(0),
+                is_replay: false,
                 is_first: random.random(),
                 ends_burst: is_empty || random.random(),
                 is_open: is_read && random.random_bool(0.9),
@@ -365,6 +367,7 @@ impl World {
             },
             plan: SegmentPlan {
                 first_psn: bits(pair.next_psn.into()),
+                is_continued: false,
                 is_long: !is_read && length > 1 << 14,
                 read_slot: Stimulus::sample(random),
                 path_mtu: bits(pair.path_mtu),

@@ -1,11 +1,13 @@
 //! Decisions of the block about one WQE.
+use crate::messages::{ParsedWqe, Sge};
 use crate::vendor_error;
-use crate::wqe::{ATOMIC_BYTES, WqeFields, WqeOperation};
+use crate::wqe::{ATOMIC_BYTES, SGE_BITS, WqeFields, WqeOperation};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::{
     INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX,
 };
 use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::state::PathMtu;
 
 const INLINE_FIRST: u64 = INLINE_BYTES_FIRST_SLOT as u64;
 const INLINE_MAX: u64 = INLINE_BYTES_MAX as u64;
@@ -44,6 +46,52 @@ pub(super) enum SgeUse {
     First,
     /// A later SGE, or the operands of an atomic.
     Tail,
+}
+
+/// Bytes of the packets, or of the responses, that are not asked for again.
+#[kernel]
+pub(super) fn skipped_bytes(wqe: ParsedWqe) -> Bits<32> {
+    let packets = wqe.skipped_packets;
+    match PathMtu::from_number(wqe.plan.path_mtu.to_u64()) {
+        Some(PathMtu::Bytes256) => cat!(packets.get_bits::<24>(0), bits::<8>(0)),
+        Some(PathMtu::Bytes512) => cat!(packets.get_bits::<23>(0), bits::<9>(0)),
+        Some(PathMtu::Bytes1024) => cat!(packets.get_bits::<22>(0), bits::<10>(0)),
+        Some(PathMtu::Bytes2048) => cat!(packets.get_bits::<21>(0), bits::<11>(0)),
+        _ => cat!(packets.get_bits::<20>(0), bits::<12>(0)),
+    }
+}
+
+/// What is left of an SGE without its first `skipped` bytes.
+#[kernel]
+pub(super) fn sge_after(sge: Sge, skipped: Bits<32>) -> Sge {
+    let is_used_up = skipped >= sge.length;
+    Sge {
+        key: sge.key,
+        address: sge.address + bit_cast::<64, 32>(skipped),
+        length: select(is_used_up, bits::<32>(0), sge.length - skipped),
+    }
+}
+
+/// Bytes that are skipped after an SGE of `length` bytes.
+#[kernel]
+pub(super) fn after_skipped(length: Bits<32>, skipped: Bits<32>) -> Bits<32> {
+    select(skipped >= length, skipped - length, bits::<32>(0))
+}
+
+/// An SGE as a WQE has it.
+#[kernel]
+pub(super) fn tail_of(sge: Sge) -> Bits<SGE_BITS> {
+    cat!(sge.length, sge.key, sge.address)
+}
+
+/// The fields of a message without its first `skipped` bytes, of which it has more.
+#[kernel]
+pub(super) fn remaining(fields: WqeFields, skipped: Bits<32>) -> WqeFields {
+    WqeFields {
+        remote_address: fields.remote_address + bit_cast::<64, 32>(skipped),
+        length: fields.length - skipped,
+        ..fields
+    }
 }
 
 /// Most SGEs that a WQE may have.
@@ -173,6 +221,7 @@ pub(super) fn has_wr_id(reason: Bits<8>) -> Bit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::SegmentPlan;
     use crate::wqe::classify;
     use rnic_layout::queue::send::WqeOpcode::{self, *};
 
@@ -252,6 +301,40 @@ mod tests {
                 assert_eq!(is_too_long(fields, two_slots), expected, "{inline}, {two_slots}, {length}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_not_sent_again_is_left_out_of_sges_and_remote_range() {
+        for (path_mtu, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
+            let plan = SegmentPlan { path_mtu: bits(path_mtu), ..SegmentPlan::default() };
+            for packets in [0, 1, 1000] {
+                let wqe = ParsedWqe { plan, skipped_packets: bits(packets), ..ParsedWqe::default() };
+                assert_eq!(skipped_bytes(wqe), bits(packets * bytes), "{packets} packets of {bytes} bytes");
+            }
+        }
+        // Length of an SGE, bytes to skip; what is left of it, bytes to skip after it.
+        for (length, skipped, left, after) in [
+            (100, 0, 100, 0),
+            (100, 1, 99, 0),
+            (100, 99, 1, 0),
+            (100, 100, 0, 0),
+            (100, 101, 0, 1),
+            (0, 7, 0, 7),
+            (0xffff_ffff, 0xffff_fffe, 1, 0),
+        ] {
+            let sge = Sge { key: bits(5), address: bits(0x1_0000_0000), length: bits(length) };
+            let rest = sge_after(sge, bits(skipped));
+            assert_eq!((rest.key, rest.length), (bits(5), bits(left)), "{skipped} of {length}");
+            if left > 0 {
+                assert_eq!(rest.address, bits(0x1_0000_0000 + skipped), "{skipped} of {length}");
+            }
+            assert_eq!(after_skipped(bits(length), bits(skipped)), bits(after), "{skipped} of {length}");
+            assert_eq!(crate::wqe::sge(tail_of(sge)), sge);
+        }
+        let whole =
+            WqeFields { remote_address: bits(0xffff_ffff), length: bits(5000), ..WqeFields::default() };
+        let rest = remaining(whole, bits(4096));
+        assert_eq!((rest.remote_address, rest.length), (bits(0x1_0000_0fff), bits(904)));
     }
 
     #[test]

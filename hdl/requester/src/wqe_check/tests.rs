@@ -31,7 +31,10 @@ fn random_item(random: &mut Random) -> (ParsedWqe, [[u8; 64]; 2]) {
         _ => 0,
     };
     let item = ParsedWqe {
+        skipped_packets: bits(0),
         header: WqeHeader {
+            epoch: bits(5),
+            is_replay: false,
             queue_pair: Stimulus::sample(random),
             generation: Stimulus::sample(random),
             is_empty: random.random_bool(0.05),
@@ -44,6 +47,7 @@ fn random_item(random: &mut Random) -> (ParsedWqe, [[u8; 64]; 2]) {
             next_slot: Stimulus::sample(random),
         },
         plan: SegmentPlan {
+            is_continued: true,
             first_psn: Stimulus::sample(random),
             is_long: random.random(),
             read_slot: Stimulus::sample(random),

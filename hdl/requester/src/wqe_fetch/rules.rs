@@ -1,5 +1,5 @@
 //! Decisions of the block about one burst.
-use crate::messages::{BURST_SLOTS, FetchResume};
+use crate::messages::{BURST_SLOTS, FetchResume, LAP_BITS};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::host::HostSpan;
@@ -31,6 +31,10 @@ pub(super) struct Fetched {
     pub is_stopped: Bit,
     /// The slot was fetched before, and may have been completed and posted anew since.
     pub overlaps: Bit,
+    /// Messages are sent again, in SQD too.
+    pub replays: Bit,
+    /// How often wqe_parse has moved the index.
+    pub lap: Bits<LAP_BITS>,
 }
 
 /// What to request for a queue pair.
@@ -50,10 +54,11 @@ pub(super) struct BurstPlan {
     pub to_end: Bits<4>,
 }
 
-/// WQEs are fetched in RTS, and in ERR and SQE to be flushed.
+/// WQEs are fetched in RTS, in SQD to be sent again, and in ERR and SQE to be flushed.
 #[kernel]
-pub(super) fn fetches(state: Bits<3>) -> Bit {
+pub(super) fn fetches(state: Bits<3>, replays: Bit) -> Bit {
     state == QpState::ReadyToSend as u64
+        || (state == QpState::SendQueueDrain as u64 && replays)
         || state == QpState::Error as u64
         || state == QpState::SendQueueError as u64
 }
@@ -81,7 +86,7 @@ pub(super) fn plan_burst(ring: Ring, fetched: Fetched, producer: Bits<WORK_INDEX
     // others.
     let is_posted_anew = fetched.overlaps && available == ring_slots | 1;
     BurstPlan {
-        is_due: fetches(ring.state) && !fetched.is_stopped && available.any(),
+        is_due: fetches(ring.state, fetched.replays) && !fetched.is_stopped && available.any(),
         is_overrun: available > ring_slots && !is_posted_anew,
         has_more,
         count: if has_more { bits::<4>(BURST_SLOTS) } else { available.get_bits::<4>(0) },
@@ -108,6 +113,7 @@ pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
         index: fetched.index + bit_cast::<WORK_INDEX_BITS, 4>(advance),
         is_stopped: plan.is_overrun,
         overlaps: select(plan.is_overrun, fetched.overlaps, plan.has_more),
+        ..fetched
     }
 }
 
@@ -118,6 +124,8 @@ pub(super) fn after_resume(fetched: Fetched, resume: FetchResume) -> Fetched {
         index: select(resume.resumes, resume.slot_index, fetched.index),
         is_stopped: !resume.resumes,
         overlaps: fetched.overlaps && !resume.resumes,
+        replays: resume.replays,
+        lap: resume.lap,
     }
 }
 
@@ -161,11 +169,12 @@ mod tests {
 
     #[test]
     fn wqes_are_fetched_to_be_sent_or_flushed() {
+        let sent_or_flushed = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError];
         for number in 0..8 {
-            let expected = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
-                .iter()
-                .any(|&state| state as u64 == number);
-            assert_eq!(fetches(bits(number)), expected, "state {number}");
+            let expected = sent_or_flushed.iter().any(|&state| state as u64 == number);
+            assert_eq!(fetches(bits(number), false), expected, "state {number}");
+            let drains = QpState::SendQueueDrain as u64 == number;
+            assert_eq!(fetches(bits(number), true), expected || drains, "state {number}, sent again");
         }
     }
 

@@ -16,6 +16,8 @@ struct Queue {
     index: u16,
     is_stopped: bool,
     overlaps: bool,
+    replays: bool,
+    lap: u64,
 }
 
 #[derive(Default)]
@@ -32,7 +34,8 @@ impl Queue {
         let is_active = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
             .map(|s| s as u64)
             .contains(&self.state);
-        if !is_active || self.is_stopped || available == 0 {
+        let is_again = self.replays && self.state == QpState::SendQueueDrain as u64;
+        if !(is_active || is_again) || self.is_stopped || available == 0 {
             return 0;
         }
         let is_overrun = available > self.slots + u16::from(self.overlaps);
@@ -42,6 +45,7 @@ impl Queue {
             generation: bits(self.generation),
             first_index: bits(self.index.into()),
             count: bits(count.into()),
+            lap: bits(self.lap),
             ends_queue: available <= 8,
             is_overrun,
         });
@@ -119,6 +123,8 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                     generation: bits(queue.generation ^ u64::from(random.random_bool(0.1))),
                     slot_index: bits(queue.index.wrapping_sub(random.random_range(0..20)).into()),
                     resumes: random.random_bool(0.8) || fetches(number),
+                    replays: random.random(),
+                    lap: Stimulus::sample(&mut random),
                 });
             }
             if schedule.is_done() {
@@ -170,6 +176,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 if event.kind == SetupKind::Restart {
                     (queue.producer, queue.index) = (0, 0);
                     (queue.is_stopped, queue.overlaps) = (false, false);
+                    (queue.replays, queue.lap) = (false, 0);
                 }
                 expected.again.push_back(number);
             }
@@ -177,6 +184,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 let queue = &mut queues[turn.queue_pair.to_u64() as usize];
                 if turn.generation == queue.generation {
                     queue.is_stopped = !turn.resumes;
+                    (queue.replays, queue.lap) = (turn.replays, turn.lap.to_u64());
                     if turn.resumes {
                         queue.index = turn.slot_index.to_u64() as u16;
                         queue.overlaps = false;

@@ -13,6 +13,7 @@ fn every_slot_is_shown_once_with_its_successor() {
                 generation: Stimulus::sample(&mut random),
                 first_index: Stimulus::sample(&mut random),
                 count: bits(random.random_range(1..=8)),
+                lap: Stimulus::sample(&mut random),
                 ends_queue: random.random(),
                 is_overrun: random.random_bool(0.1),
             };
@@ -30,6 +31,7 @@ fn every_slot_is_shown_once_with_its_successor() {
                     queue_pair: burst.queue_pair,
                     generation: burst.generation,
                     index: burst.first_index + position,
+                    lap: burst.lap,
                     has_second: position + 1 < count,
                     ends_queue: burst.ends_queue && position + 1 == count,
                     ends_burst: position + 1 == count,

@@ -2,8 +2,8 @@
 //! the events make of the record of its queue pair (protocol 2.1, 2.3, 2.10).
 use super::Step;
 use crate::messages::{
-    BLOCK_BITS, BLOCK_MESSAGES, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe, QUANTUM_BITS, Retired,
-    SegmentPlan, WINDOW, WqeHeader, WqeSlot,
+    BLOCK_BITS, BLOCK_MESSAGES, EPOCH_BITS, LAP_BITS, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe,
+    QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::vendor_error;
@@ -20,6 +20,8 @@ use rnic_messages::sizes::{GENERATION_BITS, WORK_INDEX_BITS};
 pub(super) const LENGTH_MAX: u64 = rnic_layout::limits::MESSAGE_BYTES_MAX as u64;
 /// Most bytes of a message that is not long.
 pub(super) const QUANTUM: u64 = 1 << QUANTUM_BITS;
+/// Width of a count of messages in flight, 0 to 1,024.
+const REPLAY_BITS: usize = 11;
 /// PSNs that a queue pair may have in flight.
 pub(super) const PSN_SPAN: u64 = rnic_layout::psn::HALF_WINDOW as u64;
 
@@ -39,10 +41,22 @@ pub(super) struct Life {
 /// Progress of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Send {
-    /// Free-running index of the slot that is wanted next.
+    /// Cursor: free-running index of the slot that is wanted next.
     pub slot_index: Bits<WORK_INDEX_BITS>,
-    /// PSN of the next packet.
+    /// Cursor: PSN of the next packet.
     pub next_psn: Bits<24>,
+    /// Messages between the cursor and the first one that was never begun; these are sent again.
+    pub behind: Bits<REPLAY_BITS>,
+    /// READs and atomics with `is_open` among them.
+    pub reads_behind: Bits<READ_COUNT_BITS>,
+    /// Slot after the last message that was begun, where `behind` is not zero.
+    pub high_slot: Bits<WORK_INDEX_BITS>,
+    /// PSN after the last message that was begun, where `behind` is not zero.
+    pub high_psn: Bits<24>,
+    /// Epoch of the cursor.
+    pub epoch: Bits<EPOCH_BITS>,
+    /// How often the cursor has moved other than message by message.
+    pub lap: Bits<LAP_BITS>,
     /// Messages that have got a pool slot, free-running. Never reset, as the slots of the pool are not.
     pub message_count: Bits<MESSAGE_COUNT_BITS>,
     /// READs and atomics that were outstanding, free-running; never reset.
@@ -102,11 +116,15 @@ pub(super) struct BlockChoice {
 pub(super) struct Decision {
     /// The slot is the next WQE.
     pub takes: Bit,
+    /// Its message is in the pool, and is sent again.
+    pub is_replay: Bit,
+    /// The message of the cursor has left the pool: the cursor goes to the oldest one.
+    pub jumps: Bit,
     /// It waits for something else than PSNs.
     pub is_blocked: Bit,
     /// No message is in flight.
     pub is_alone: Bit,
-    /// PSNs in flight.
+    /// PSNs in flight before the message; negative where some of its own were acknowledged.
     pub ahead: Bits<24>,
     /// Packets after the first.
     pub further_packets: Bits<24>,
@@ -188,12 +206,63 @@ pub(super) fn resumes_after_setup(send: Send, event: SetupEvent) -> Bit {
     event.kind == SetupKind::Life && (is_sent || flushes(event.state))
 }
 
-/// Record after an event.
+/// Says whether messages that were begun are sent, and sent again, in a state (protocol 3.10).
 #[kernel]
-pub(super) fn after_setup(send: Send, event: SetupEvent) -> Send {
+pub(super) fn sends(state: Bits<3>) -> Bit {
+    state == QpState::ReadyToSend as u64 || state == QpState::SendQueueDrain as u64
+}
+
+/// Record with the cursor after the last message that was begun.
+#[kernel]
+pub(super) fn at_end(send: Send) -> Send {
+    let is_back = send.behind.any();
+    Send {
+        slot_index: select(is_back, send.high_slot, send.slot_index),
+        next_psn: select(is_back, send.high_psn, send.next_psn),
+        behind: bits::<REPLAY_BITS>(0),
+        reads_behind: bits::<READ_COUNT_BITS>(0),
+        ..send
+    }
+}
+
+/// Says whether the cursor must go back: acknowledge has raised the epoch, and waits for nothing.
+#[kernel]
+pub(super) fn goes_back(life: Life, send: Send, retired: Retired) -> Bit {
+    send.epoch != retired.epoch && !retired.waits && sends(life.state)
+}
+
+/// Record with the cursor at the oldest message of the pool (design decision 9).
+#[kernel]
+pub(super) fn at_oldest(send: Send, retired: Retired) -> Send {
+    let end = at_end(send);
+    let in_flight = send.message_count - retired.count;
+    let has_any = in_flight.any();
+    Send {
+        slot_index: select(has_any, retired.oldest_slot, end.slot_index),
+        next_psn: select(has_any, retired.oldest_psn, end.next_psn),
+        behind: in_flight.get_bits::<REPLAY_BITS>(0),
+        reads_behind: send.reads - retired.reads,
+        high_slot: end.slot_index,
+        high_psn: end.next_psn,
+        epoch: retired.epoch,
+        lap: send.lap + 1,
+        is_held: false,
+        waits_for_long: false,
+        ..end
+    }
+}
+
+/// Record after an event. In a state in which nothing is sent, nothing is sent again.
+#[kernel]
+pub(super) fn after_setup(send: Send, event: SetupEvent, retired: Retired) -> Send {
+    let kept = select(sends(event.state), send, at_end(send));
     match event.kind {
         SetupKind::Restart => Send {
             slot_index: bits::<WORK_INDEX_BITS>(0),
+            behind: bits::<REPLAY_BITS>(0),
+            reads_behind: bits::<READ_COUNT_BITS>(0),
+            epoch: retired.epoch,
+            lap: bits::<LAP_BITS>(0),
             is_held: false,
             waits_for_long: false,
             follows_local: false,
@@ -205,7 +274,7 @@ pub(super) fn after_setup(send: Send, event: SetupEvent) -> Send {
         SetupKind::Life => Send {
             is_held: false,
             waits_for_long: still_waits_for_long(send.waits_for_long, event.state),
-            ..send
+            ..kept
         },
         _ => send,
     }
@@ -225,16 +294,19 @@ pub(super) fn further_packets(length: Bits<32>, path_mtu: Bits<3>) -> Bits<24> {
     select(length.any(), behind, bits::<24>(0))
 }
 
-/// Says whether a slot is the next WQE of its queue pair.
+/// Says whether a slot is the next WQE of its queue pair. None is while the cursor must go back.
 #[kernel]
-pub(super) fn is_next_wqe(slot: WqeSlot, life: Life, send: Send) -> Bit {
+pub(super) fn is_next_wqe(slot: WqeSlot, life: Life, send: Send, retired: Retired) -> Bit {
     // Nothing follows an overrun, so it ends the queue at any index.
     let is_next = slot.index == send.slot_index || slot.is_overrun;
-    let is_current = slot.generation == life.generation;
-    let is_wanted = is_next && is_current && !send.is_held && !send.waits_for_long && !send.has_ended;
+    let is_current = slot.generation == life.generation && (slot.lap == send.lap || !slot.is_overrun);
+    let has_ended = send.has_ended && !send.behind.any();
+    let is_wanted = is_next && is_current && !send.is_held && !send.waits_for_long && !has_ended;
     // The next slot may come with the next burst; it is missing only at the end of all bursts.
     let is_whole = slot.has_second || slot.ends_queue || slot.is_overrun;
-    is_wanted && is_whole && (life.state == QpState::ReadyToSend as u64 || flushes(life.state))
+    let is_sent = life.state == QpState::ReadyToSend as u64 || (sends(life.state) && send.behind.any());
+    let may_send = is_sent && send.epoch == retired.epoch;
+    is_wanted && is_whole && (may_send || flushes(life.state))
 }
 
 /// Says what a slot is as a WQE.
@@ -318,8 +390,14 @@ pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, ha
     let block = choose_block(send, retired, has_free);
     let awaits_reads = waits_for_reads(kind, life.read_atomic, send.reads - retired.reads);
     let after: WqeFields = fields(slot.second);
+    let is_next = is_next_wqe(slot, life, send, retired);
+    // The message of the cursor has left, and its slots may have been posted anew: also an overrun then.
+    let has_left = bit_cast::<MESSAGE_COUNT_BITS, REPLAY_BITS>(send.behind) > in_flight;
+    let is_replay = send.behind.any();
     Decision {
-        takes: is_next_wqe(slot, life, send),
+        takes: is_next && !has_left && !(is_replay && slot.is_overrun),
+        is_replay,
+        jumps: is_next && has_left,
         is_blocked: in_flight >= WINDOW
             || waits_for_block(block, send.is_reused, in_flight)
             || awaits_reads
@@ -348,6 +426,54 @@ pub(super) fn is_blocked(decision: Decision) -> Bit {
     let is_wide = decision.ahead.get_bits::<9>(PSN_WINDOW_BITS).any()
         || decision.ahead + decision.further_packets >= PSN_SPAN;
     decision.is_blocked || (is_wide && !decision.is_alone && !decision.is_flushed)
+}
+
+/// What becomes of a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Act {
+    /// It begins a message.
+    pub begins: Bit,
+    /// Its message waits for room.
+    pub holds: Bit,
+    /// Its message was begun before.
+    pub replays: Bit,
+    /// The cursor goes to the oldest message.
+    pub jumps: Bit,
+    /// It leaves as a WQE.
+    pub leaves: Bit,
+    /// It changes the record.
+    pub changes: Bit,
+}
+
+/// Says what becomes of a slot, now that it is decided.
+#[kernel]
+pub(super) fn act_of(step: Step, decision: Decision) -> Act {
+    let takes = step == Step::Act && decision.takes;
+    let begins = takes && !decision.is_replay && !is_blocked(decision);
+    let replays = takes && decision.is_replay;
+    let jumps = step == Step::Act && decision.jumps;
+    Act {
+        begins,
+        holds: takes && !decision.is_replay && is_blocked(decision),
+        replays,
+        jumps,
+        leaves: begins || (replays && !is_acknowledged(decision)),
+        changes: takes || jumps,
+    }
+}
+
+/// Packets of the message at the cursor, or responses to it, that need not be sent again: those before the
+/// oldest unacknowledged PSN.
+#[kernel]
+pub(super) fn skipped_packets(decision: Decision) -> Bits<24> {
+    let is_past = decision.is_replay && decision.ahead.get_bit(23);
+    select(is_past, bits::<24>(0) - decision.ahead, bits::<24>(0))
+}
+
+/// Says whether a message that was begun needs no packet any more: all of it is acknowledged.
+#[kernel]
+pub(super) fn is_acknowledged(decision: Decision) -> Bit {
+    skipped_packets(decision) > decision.further_packets
 }
 
 /// Pool slot of the next message; `free` is the shared block that is free.
@@ -405,7 +531,38 @@ pub(super) fn after_wqe(
         follows_local: decision.is_local,
         has_ended: slot.is_overrun || slot.is_unreadable,
         has_begun: true,
+        ..send
     }
+}
+
+/// Record after a message that was begun before. The cursor is back where it was after the last one, even if
+/// software has changed WQEs meanwhile.
+#[kernel]
+pub(super) fn after_replay(send: Send, decision: Decision) -> Send {
+    let behind = send.behind - 1;
+    let slot_index = send.slot_index + slots_of(false, decision.is_double);
+    let next_psn = send.next_psn + decision.further_packets + 1;
+    Send {
+        slot_index: select(behind.any(), slot_index, send.high_slot),
+        next_psn: select(behind.any(), next_psn, send.high_psn),
+        behind,
+        reads_behind: select(decision.is_open, send.reads_behind - 1, send.reads_behind),
+        waits_for_long: decision.is_long && !is_acknowledged(decision),
+        ..send
+    }
+}
+
+/// Record after a slot whose message begins, or was begun before.
+#[kernel]
+pub(super) fn after_slot(
+    send: Send,
+    slot: WqeSlot,
+    decision: Decision,
+    place: PoolPlace,
+    home: Bits<BLOCK_BITS>,
+) -> Send {
+    let again = after_replay(send, decision);
+    select(decision.is_replay, again, after_wqe(send, slot, decision, place, home))
 }
 
 /// `vendor_error` of a WQE that must not be read, else zero.
@@ -422,11 +579,11 @@ pub(super) fn reason_of(slot: WqeSlot, is_half: Bit) -> Bits<8> {
     }
 }
 
-/// The WQE as it leaves; `after` is the record after it. The last message of a block requests an
-/// acknowledgement (protocol 2.4).
+/// The WQE as it leaves, if `leaves`; `after` is the record after it. The last message of a block requests an
+/// acknowledgement, and so does each one that is sent again (protocol 2.4).
 #[kernel]
 pub(super) fn parsed_of(
-    begins: Bit,
+    leaves: Bit,
     slot: WqeSlot,
     life: Life,
     send: Send,
@@ -438,8 +595,10 @@ pub(super) fn parsed_of(
         header: WqeHeader {
             queue_pair: slot.queue_pair,
             generation: life.generation,
-            is_empty: !begins,
+            is_empty: !leaves,
             is_first: !send.has_begun,
+            epoch: send.epoch,
+            is_replay: decision.is_replay,
             ends_burst: slot.ends_burst,
             is_open: decision.is_open,
             last_psn: send.next_psn + decision.further_packets,
@@ -448,13 +607,15 @@ pub(super) fn parsed_of(
             next_slot: after.slot_index,
         },
         plan: SegmentPlan {
-            first_psn: send.next_psn,
+            first_psn: send.next_psn + skipped_packets(decision),
+            is_continued: skipped_packets(decision).any(),
             is_long: decision.is_long,
-            read_slot: send.reads.get_bits::<READ_SLOT_BITS>(0),
+            read_slot: (send.reads - send.reads_behind).get_bits::<READ_SLOT_BITS>(0),
             path_mtu: life.path_mtu,
             domain: life.domain,
         },
-        needs_ack: place.index == BLOCK_MESSAGES - 1 || decision.next_is_unknown,
+        skipped_packets: skipped_packets(decision),
+        needs_ack: place.index == BLOCK_MESSAGES - 1 || decision.next_is_unknown || decision.is_replay,
         two_slots: decision.is_double,
         is_flushed: decision.is_flushed,
         reason: reason_of(slot, decision.is_half),

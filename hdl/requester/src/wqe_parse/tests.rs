@@ -118,6 +118,8 @@ impl Model {
             generation: self.event.generation,
             slot_index: bits(self.slot_index.into()),
             resumes,
+            replays: false,
+            lap: bits(0),
         }
     }
 
@@ -258,6 +260,8 @@ impl Model {
                 queue_pair: slot.queue_pair,
                 generation: self.event.generation,
                 is_empty: false,
+                epoch: bits(0),
+                is_replay: false,
                 is_first: !self.has_begun,
                 ends_burst: slot.ends_burst,
                 is_open,
@@ -272,11 +276,13 @@ impl Model {
             },
             plan: SegmentPlan {
                 first_psn: bits(self.psn.into()),
+                is_continued: false,
                 is_long: is_plain && !is_read && !is_local && length > 1 << 14,
                 read_slot: bits(self.reads & 15),
                 path_mtu: self.event.path.path_mtu,
                 domain: self.event.path.domain,
             },
+            skipped_packets: bits(0),
             needs_ack: self.tail_count == 7
                 || is_double
                 || !slot.has_second
@@ -295,7 +301,6 @@ impl Model {
             second: slot.second,
         };
         expected.items.push_back(item);
-        let slot_before = bits(self.slot_index.into());
         self.slot_index = item.header.next_slot.to_u64() as u16;
         if !flushes {
             self.psn = (item.header.last_psn.to_u64() as u32 + 1) & 0xff_ffff;
@@ -306,9 +311,7 @@ impl Model {
         if item.plan.is_long {
             expected.long += 1;
             // The slot index does not count when fetch is to stop.
-            let mut turn = self.turn(number, false);
-            turn.slot_index = slot_before;
-            expected.turns.push_back(turn);
+            expected.turns.push_back(self.turn(number, false));
         }
         self.tail_count += 1;
         self.has_begun = true;

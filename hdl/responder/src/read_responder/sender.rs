@@ -209,6 +209,7 @@ impl Logic for ResponseSender {
                     syndrome, msn, original, has_aeth,
                 )),
                 payload_bytes: select(is_nak, bits::<13>(0), response.payload_bytes),
+                is_repeated: false,
                 is_response: true,
                 ends_response: !is_nak && response.ends,
                 ..Default::default()

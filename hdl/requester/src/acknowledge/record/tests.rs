@@ -13,7 +13,16 @@ fn progress() -> Progress {
         failed_psn: bits(0x10),
         failed_status: bits(9),
         failed_reason: bits(0x61),
-        retired: Retired { count: bits(7), reads: bits(3), home_lap: true, una_psn: bits(5) },
+        retired: Retired {
+            count: bits(7),
+            reads: bits(3),
+            home_lap: true,
+            una_psn: bits(5),
+            oldest_slot: bits(0x21),
+            oldest_psn: bits(4),
+            epoch: bits(9),
+            waits: false,
+        },
         is_invalidated: true,
         head_count: bits(4),
         ..Progress::default()
@@ -49,10 +58,13 @@ fn err_and_sqe_flush_and_a_restart_forgets_failures() {
         assert_eq!((after.has_failed, after.will_fail), (has_failed, will_fail), "{name}");
         assert_eq!(after.is_invalidated, is_invalidated, "{name}");
         assert_eq!((after.is_queued, after.is_draining), (true, true), "{name}");
-        assert_eq!((after.retired, after.head_count), (before.retired, before.head_count), "{name}");
+        // The slots begin anew with a restart.
+        let slot = if kind == Restart { bits(0) } else { before.retired.oldest_slot };
+        let retired = Retired { oldest_slot: slot, ..before.retired };
+        assert_eq!((after.retired, after.head_count), (retired, before.head_count), "{name}");
     }
     let psn = SetupEvent { psn: bits(0x123), ..event(SendPsn, 5, Error, 3) };
-    let retired = Retired { una_psn: bits(0x123), ..progress().retired };
+    let retired = Retired { una_psn: bits(0x123), oldest_psn: bits(0x123), ..progress().retired };
     let after = after_setup(progress(), psn, bits(ReadyToSend as u64));
     assert_eq!(after, Progress { retired, is_queued: true, ..progress() });
 }

@@ -304,8 +304,8 @@ fn failures_have_the_status_of_the_peer_or_of_the_read() {
     let bad = ResponseNotice { status: bits(Status::BadResponse as u64), ..ResponseNotice::default() };
     let lost = ResponseNotice { status: bits(Status::RetryExceeded as u64), ..ResponseNotice::default() };
     let none = ResponseNotice::default();
-    // Class, syndrome, notice; status, vendor_error, retries used up.
-    for (class, syndrome, returned, status, reason, exhausted) in [
+    // Class, syndrome, notice; status, vendor_error, whether something was lost.
+    for (class, syndrome, returned, status, reason, lost) in [
         (Refusal, 0x60, none, Status::RetryExceeded, 0x60, true),
         (Refusal, 0x61, none, Status::RemoteInvalidRequest, 0x61, false),
         (Refusal, 0x62, none, Status::RemoteAccess, 0x62, false),
@@ -318,12 +318,13 @@ fn failures_have_the_status_of_the_peer_or_of_the_read() {
     ] {
         let expected = Failure { status: bits(status as u64), reason: bits(reason) };
         assert_eq!(failure_of(class, bits(syndrome), returned), expected, "{class:?} {syndrome:#x}");
-        assert_eq!(is_exhausted(class, bits(syndrome), returned), exhausted, "{class:?} {syndrome:#x}");
+        assert_eq!(says_lost(class, bits(syndrome), returned), lost, "{class:?} {syndrome:#x}");
         let check = check(class, 0, false);
         let arrival = Arrival { class, psn: bits(0), syndrome: bits(syndrome), ..Arrival::default() };
         for fails in [false, true] {
             let outcome = Outcome::default();
-            let after = after_response(progress(), check, outcome, arrival, returned, fails);
+            let after =
+                after_response(progress(), check, outcome, arrival, returned, Recovery::default(), fails);
             let found = Failure { status: after.failed_status, reason: after.failed_reason };
             assert_eq!(found, if fails { expected } else { Failure::default() }, "{class:?}");
             assert_eq!(after.will_fail, fails);
@@ -363,8 +364,8 @@ fn each_response_moves_one_counter_and_a_failure_one_more() {
     let counted = |step, class, psn: u64, fault, syndrome: u64, fails| {
         let check = Check { fault, ..check(class, psn, false) };
         let outcome = outcome_of(check, false, bits(ACKNOWLEDGE), false);
-        let exhausts = is_exhausted(class, bits(syndrome), ResponseNotice::default());
-        counts_of(step, check, outcome, exhausts, fails, true, Verdict::Stays)
+        let says_lost = says_lost(class, bits(syndrome), ResponseNotice::default());
+        counts_of(step, check, outcome, says_lost, fails, true, Verdict::Stays)
     };
     let ok = Fault::None;
     for (class, psn, fault, syndrome, fails, expected) in [

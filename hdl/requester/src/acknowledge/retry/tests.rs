@@ -1,6 +1,7 @@
-//! The rules as tables, from protocol 2.6.
+//! The rules as tables, from protocol 2.5 to 2.7.
 use super::*;
 use crate::messages::Retired;
+use rnic_layout::state::QpState;
 
 const UNA: u64 = 0xff_fffe;
 
@@ -74,31 +75,105 @@ fn the_timeout_after_retry_count_retries_fails_the_oldest_message() {
                 ..progress(taken)
             }
         } else {
-            progress(taken + 1)
+            Progress { wants_rewind: true, is_queued: true, ..progress(taken + 1) }
         };
         assert_eq!(after, expected, "{taken} of {retry_count}");
     }
     // An earlier failure of the same message stays.
     let known = Progress { will_fail: true, failed_psn: bits(UNA), failed_status: bits(10), ..progress(0) };
-    let last = Timeout { counts: true, is_last: true, is_stale: false };
+    let last = Timeout { counts: true, is_last: true, ends_wait: false, is_stale: false };
     let after = after_timeout(known, Check::default(), last, false);
     assert_eq!(after, Progress { is_queued: true, ..known });
 }
 
 #[test]
-fn what_is_acknowledged_gives_all_retries_back() {
-    // Moves, its own PSN excluded, PSNs ahead; retries after three.
-    for (moves, excludes_psn, ahead, expected) in [
-        (true, false, 0, 0),
-        (true, false, 2, 0),
-        (true, true, 0, 3),
-        (true, true, 1, 0),
-        (false, false, 0, 3),
-        (false, true, 1, 3),
+fn a_loss_takes_a_retry_and_progress_gives_all_back() {
+    // A refusal, something was lost, PSNs acknowledged with it, on its way, retries taken, allowed; goes back, retries after.
+    for (refuses, lost, ahead, is_pending, taken, allowed, rewinds, after) in [
+        (true, true, 0, false, 0, 0, false, 0),
+        (true, true, 0, false, 0, 1, true, 1),
+        (true, true, 0, false, 1, 1, false, 1),
+        (true, true, 0, false, 6, 7, true, 7),
+        (true, true, 0, false, 7, 7, false, 7),
+        (true, true, 0, true, 3, 7, false, 3),
+        (true, true, 1, false, 7, 7, true, 1),
+        (true, true, 1, true, 7, 7, false, 0),
+        (true, true, 1, false, 7, 0, false, 0),
+        (true, false, 0, false, 2, 7, false, 2),
+        (true, false, 3, false, 2, 7, false, 0),
+        (false, true, 0, false, 2, 7, false, 2),
     ] {
-        let outcome = Outcome { moves, excludes_psn, ..Outcome::default() };
-        let check = Check { ahead: bits(ahead), ..Check::default() };
-        assert_eq!(retries_after(bits(3), check, outcome), bits(expected), "{outcome:?} {ahead}");
+        let check = Check { ahead: bits(ahead), is_pending, ..Check::default() };
+        let outcome = Outcome { moves: true, excludes_psn: true, refuses, ..Outcome::default() };
+        let peer = peer(QpState::ReadyToSend, allowed);
+        let recovery = recovery_of(check, outcome, lost, peer, progress(taken));
+        let name = format!("{refuses} {lost} {ahead} {is_pending} {taken} of {allowed}");
+        assert_eq!((recovery.rewinds, recovery.progresses), (rewinds, ahead > 0), "{name}");
+        assert_eq!(recovery.is_due, refuses && lost && is_pending, "{name}");
+        assert_eq!(is_final(outcome, recovery), refuses && !rewinds && !recovery.is_due, "{name}");
+        let found = after_recovery(progress(taken), recovery, bits(0x60));
+        assert_eq!((found.retries_taken, found.wants_rewind), (bits(after), rewinds), "{name}");
+        assert!(!found.awaits_peer);
+    }
+    // An ACK acknowledges its own PSN; what moves nothing is no progress.
+    for (moves, expected) in [(true, true), (false, false)] {
+        let outcome = Outcome { moves, ..Outcome::default() };
+        let recovery = recovery_of(Check::default(), outcome, false, Peer::default(), Progress::default());
+        assert_eq!(recovery.progresses, expected);
+    }
+}
+
+#[test]
+fn a_peer_that_is_not_ready_is_waited_for_as_often_as_the_queue_pair_allows() {
+    // PSNs acknowledged with the RNR NAK, on its way, waits before, allowed; waits again, waits after.
+    for (ahead, is_pending, before, allowed, waits, after) in [
+        (0, false, 0, 0, false, 0),
+        (0, false, 0, 1, true, 1),
+        (0, false, 1, 1, false, 1),
+        (0, false, 6, 6, false, 6),
+        (0, false, 7, 7, true, 0),
+        (0, true, 2, 7, false, 2),
+        (2, false, 6, 6, true, 1),
+    ] {
+        let check =
+            Check { class: ResponseClass::NotReady, ahead: bits(ahead), is_pending, ..Check::default() };
+        let outcome = Outcome { moves: true, excludes_psn: true, refuses: true, ..Outcome::default() };
+        let peer = Peer { rnr_retry: bits(allowed), ..peer(QpState::ReadyToSend, 0) };
+        let known = Progress { rnr_taken: bits(before), ..progress(0) };
+        let recovery = recovery_of(check, outcome, false, peer, known);
+        let name = format!("{ahead} {is_pending} {before} of {allowed}");
+        assert_eq!((recovery.waits, recovery.rewinds), (waits, false), "{name}");
+        assert_eq!(is_final(outcome, recovery), !waits && !is_pending, "{name}");
+        let found = after_recovery(known, recovery, bits(0x2e));
+        assert_eq!(
+            (found.rnr_taken, found.awaits_peer, found.wants_rewind),
+            (bits(after), waits, waits),
+            "{name}"
+        );
+        assert_eq!(found.rnr_code, bits(if waits { 0x0e } else { 0 }), "{name}");
+        let order = timer_set_of(bits(9), found).order;
+        assert_eq!(order.kind, if waits { TimerKind::RnrWait } else { TimerKind::Ack }, "{name}");
+        if waits {
+            assert_ne!(order.attempt, attempt_of(known), "the timer starts anew");
+        }
+    }
+    // The expiry of the wait takes no retry, and the cursor goes on.
+    let waiting = Progress { awaits_peer: true, rnr_taken: bits(3), ..progress(1) };
+    let end = Expired { kind: TimerKind::RnrWait, ..expired(4) };
+    for (expired, progress, ends_wait) in [
+        (end, waiting, true),
+        (Expired { attempt: bits(3), ..end }, waiting, false),
+        (Expired { generation: bits(2), ..end }, waiting, false),
+        (end, Progress { awaits_peer: false, ..waiting }, false),
+        (expired(4), waiting, false),
+    ] {
+        let timeout = timeout_of(expired, peer(QpState::ReadyToSend, 1), progress, issued());
+        assert_eq!(timeout.ends_wait, ends_wait, "{expired:?}");
+        if ends_wait {
+            let after = after_timeout(progress, Check::default(), timeout, false);
+            let expected = Progress { awaits_peer: false, wants_rewind: true, is_queued: true, ..waiting };
+            assert_eq!(after, expected);
+        }
     }
 }
 
@@ -114,7 +189,7 @@ fn the_timer_runs_for_the_oldest_psn_until_a_message_is_in_error() {
 #[test]
 fn a_timeout_moves_one_counter_and_its_failure_one_more() {
     let none = AcknowledgeCounts::default();
-    let timeout = Timeout { counts: true, is_last: false, is_stale: false };
+    let timeout = Timeout { counts: true, is_last: false, ends_wait: false, is_stale: false };
     let stale = Timeout { counts: false, is_stale: true, ..timeout };
     for (is_timeout, timeout, fails, expected) in [
         (true, timeout, false, AcknowledgeCounts { timeout: true, ..none }),

@@ -303,11 +303,70 @@ fn a_queue_pair_stays_in_the_queue_while_messages_can_leave_or_are_parsed_before
         let progress = Progress { is_draining, ..Progress::default() };
         let issued = Issued { count: bits(issued), ..Issued::default() };
         let begun = Begun { count: bits(begun), is_held: false };
-        let closing = closing_of(turn, progress, issued, begun);
+        let closing = closing_of(turn, progress, Peer::default(), issued, begun);
         let found = (closing.has_more, closing.drains, closing.continues);
         assert_eq!(found, (has_more, drains, continues), "{left} {issued:?} {begun:?} {stays}");
         let after = after_turn(progress, turn, closing, bits(0));
         assert_eq!((after.is_queued, after.is_draining), (continues, drains && !stays));
+    }
+}
+
+#[test]
+fn the_cursor_goes_back_once_what_was_acknowledged_has_left() {
+    use QpState::{Error, ReadyToSend, SendQueueDrain};
+    // It is wanted, the oldest message stays, messages are left, an error, the state; goes back, is still wanted.
+    for (wants, stays, has_more, has_failed, state, rewinds, still) in [
+        (true, true, true, false, ReadyToSend, true, false),
+        (true, true, true, false, SendQueueDrain, true, false),
+        (true, false, true, false, ReadyToSend, false, true),
+        (true, false, false, false, ReadyToSend, false, false),
+        (true, true, true, true, ReadyToSend, false, true),
+        (true, true, true, false, Error, false, true),
+        (false, true, true, false, ReadyToSend, false, false),
+    ] {
+        let retired = Retired { epoch: bits(15), ..Retired::default() };
+        let turn = Turn { stays, has_failed, retired, ..Turn::default() };
+        let progress = Progress { wants_rewind: wants, ..Progress::default() };
+        let peer = Peer { state: bits(state as u64), ..Peer::default() };
+        let issued = Issued { count: bits(has_more.into()), ..Issued::default() };
+        let closing = closing_of(turn, progress, peer, issued, Begun::default());
+        let name = format!("{wants} {stays} {has_more} {has_failed} {state:?}");
+        assert_eq!(closing.rewinds, rewinds, "{name}");
+        assert_eq!(
+            retired_after(turn, progress, closing).epoch,
+            bits(if rewinds { 0 } else { 15 }),
+            "{name}"
+        );
+        let after = after_turn(progress, turn, closing, bits(0));
+        assert_eq!(
+            (after.wants_rewind, after.retired.epoch),
+            (still, retired_after(turn, progress, closing).epoch),
+            "{name}"
+        );
+        let asks = rewinds || !has_more;
+        assert_eq!(step_after_store(turn, closing), if asks { Step::AskHeld } else { Step::Idle }, "{name}");
+    }
+}
+
+#[test]
+fn a_cursor_that_waits_for_the_peer_goes_on_when_the_wait_is_over() {
+    // Waits in the pool, is to wait, the oldest message stays, messages are left; goes back, waits after.
+    for (waited, waits, stays, has_more, rewinds, after) in [
+        (false, true, true, true, true, true),
+        (true, false, true, true, true, false),
+        (true, false, false, false, true, false),
+        (true, false, false, true, false, true),
+        (false, false, false, false, false, false),
+    ] {
+        let retired = Retired { waits: waited, ..Retired::default() };
+        let turn = Turn { stays, retired, ..Turn::default() };
+        let progress = Progress { wants_rewind: true, awaits_peer: waits, ..Progress::default() };
+        let peer = Peer { state: bits(QpState::ReadyToSend as u64), ..Peer::default() };
+        let issued = Issued { count: bits(has_more.into()), ..Issued::default() };
+        let closing = closing_of(turn, progress, peer, issued, Begun::default());
+        let name = format!("{waited} {waits} {stays} {has_more}");
+        assert_eq!(closing.rewinds, rewinds, "{name}");
+        assert_eq!(retired_after(turn, progress, closing).waits, after, "{name}");
     }
 }
 
@@ -320,7 +379,7 @@ fn sqd_is_reported_when_nothing_is_left_and_nothing_failed() {
         let turn = Turn { has_failed, ..Turn::default() };
         let progress = Progress { reports_drained: reports, ..Progress::default() };
         let begun = Begun { count: bits(behind), is_held: false };
-        let closing = closing_of(turn, progress, Issued::default(), begun);
+        let closing = closing_of(turn, progress, Peer::default(), Issued::default(), begun);
         assert_eq!(closing.is_drained, expected, "{reports} {behind} {has_failed}");
         let after = after_turn(progress, turn, closing, bits(0));
         assert_eq!(after.reports_drained, reports && !expected, "once");

@@ -3,9 +3,14 @@ use super::*;
 use crate::messages::WqeHeader;
 use CompletionStatus::{Flushed, LocalLength, LocalProtection, LocalQueuePairOperation, Success};
 
-/// A queue pair of which the packet with PSN 0x111 was the first that was not sent, if any was not.
+/// Epoch of the queue pair.
+const EPOCH: u64 = 0;
+
+/// A queue pair that has sent the PSNs before 0xff_fffd, which was in error if any was.
 fn record(has_failed: bool) -> Record {
-    Record { has_failed, unsent_psn: bits(0x111), reads: !bits::<READ_COUNT_BITS>(0) }
+    let psn = bits(0xff_fffd);
+    let reads = !bits::<READ_COUNT_BITS>(0);
+    Record { has_failed, failed_psn: psn, unsent_psn: psn, next_psn: psn, epoch: bits(EPOCH), reads }
 }
 
 /// The first packet of a message that has been checked.
@@ -106,7 +111,7 @@ fn a_packet_is_sent_only_if_nothing_forbids_it() {
         let name = format!("{failed} {is_first} {status:?} {are_ok}");
         let header = WqeHeader { is_first, ..packet(status).header };
         let packet = Packet { header, ..packet(status) };
-        let outcome = outcome_of(packet, record(failed), are_ok);
+        let outcome = outcome_of(packet, record(failed), bits(EPOCH), are_ok);
         assert_eq!(flag(outcome), expected, "{name}");
         let message = message_of(packet, outcome);
         assert_eq!(message.completion.status, bits(completes as u64), "{name}");
@@ -115,10 +120,13 @@ fn a_packet_is_sent_only_if_nothing_forbids_it() {
         let stays_failed = failed && !is_first;
         let fails = expected == "protected" || expected == "refused";
         assert_eq!(record_after(packet, record(failed), outcome).has_failed, stays_failed || fails, "{name}");
-        let counts =
-            IssueCounts { work_refused: expected == "refused", local_protection: expected == "protected" };
-        assert_eq!(counts_of(true, outcome), counts, "{name}");
-        assert_eq!(counts_of(false, outcome), IssueCounts::default());
+        let counts = IssueCounts {
+            work_refused: expected == "refused",
+            local_protection: expected == "protected",
+            packets_retransmitted: false,
+        };
+        assert_eq!(counts_of(true, packet, record(failed), outcome), counts, "{name}");
+        assert_eq!(counts_of(false, packet, record(failed), outcome), IssueCounts::default());
     }
 }
 
@@ -130,7 +138,7 @@ fn a_local_invalidate_goes_to_control_unless_it_is_flushed_or_refused() {
         (false, Flushed, "flushed"),
         (true, Success, "flushed"),
     ] {
-        let outcome = outcome_of(local(status), record(failed), true);
+        let outcome = outcome_of(local(status), record(failed), bits(EPOCH), true);
         assert_eq!(flag(outcome), expected, "{failed} {status:?}");
         assert_eq!(message_of(local(status), outcome).kind.is_local, expected == "invalidation");
         assert_eq!(completes_here(local(status), outcome), expected != "invalidation");
@@ -160,7 +168,7 @@ fn acknowledge_is_told_once_of_a_message_that_no_response_completes() {
     ] {
         let name = format!("{starts} {failed} {status:?} {are_ok}");
         let packet = Packet { starts, ..packet(status) };
-        let outcome = outcome_of(packet, record(failed), are_ok);
+        let outcome = outcome_of(packet, record(failed), bits(EPOCH), are_ok);
         assert_eq!(completes_here(packet, outcome), told, "{name}");
         let completion = local_completion_of(packet, outcome);
         assert_eq!((completion.has_failed, completion.psn), (is_later, packet.psn), "{name}");
@@ -177,20 +185,106 @@ fn the_unsent_psn_follows_what_was_sent_and_stands_after_a_failure() {
         (read, false, true, 0),
         (WqeKind::default(), false, false, 0xff_fffd),
         (read, false, false, 0xff_fffd),
-        (WqeKind::default(), true, true, 0x111),
-        (read, true, false, 0x111),
+        (WqeKind::default(), true, true, 0xff_fffd),
+        (read, true, false, 0xff_fffd),
     ] {
         let packet = Packet { kind, ..packet(Success) };
-        let outcome = outcome_of(packet, record(failed), are_ok);
+        let outcome = outcome_of(packet, record(failed), bits(EPOCH), are_ok);
         let after = record_after(packet, record(failed), outcome);
         assert_eq!(after.unsent_psn, bits(expected), "{kind:?} {failed} {are_ok}");
         assert_eq!(issued_of(packet, after).unsent_psn, bits(expected));
     }
     // A WQE that was flushed before it came here is the first that is not sent.
-    let outcome = outcome_of(packet(Flushed), record(false), true);
-    assert_eq!(unsent_psn_of(packet(Flushed), record(false), outcome), bits(0xff_fffd));
-    let outcome = outcome_of(local(Success), record(false), true);
-    assert_eq!(unsent_psn_of(local(Success), record(false), outcome), bits(0xff_fffd));
+    for packet in [packet(Flushed), local(Success)] {
+        let outcome = outcome_of(packet, record(false), bits(EPOCH), true);
+        assert_eq!(record_after(packet, record(false), outcome).unsent_psn, bits(0xff_fffd));
+    }
+    // The first packet of a life begins anew, also where it is not sent.
+    for (epoch, expected) in [(EPOCH, 0x101), (EPOCH + 1, 0x100)] {
+        let header = WqeHeader { is_first: true, ..WqeHeader::default() };
+        let packet = Packet { header, psn: bits(0x100), ..packet(Success) };
+        let outcome = outcome_of(packet, record(true), bits(epoch), true);
+        let after = record_after(packet, record(true), outcome);
+        assert_eq!((after.unsent_psn, after.next_psn), (bits(expected), bits(expected)));
+        assert!(!after.has_failed);
+    }
+}
+
+#[test]
+fn what_is_sent_again_moves_the_next_psn_and_not_the_unsent_one() {
+    // PSN of a packet that is sent again; PSN after the last packet, first PSN that was never sent.
+    for (psn, next, unsent) in [
+        (0xff_fff0, 0xff_fff1, 0xff_fffd),
+        (0xff_fffc, 0xff_fffd, 0xff_fffd),
+        (0xff_fffd, 0xff_fffe, 0xff_fffe),
+    ] {
+        let header = WqeHeader { is_replay: true, ..WqeHeader::default() };
+        let packet = Packet { header, psn: bits(psn), ..packet(Success) };
+        let outcome = outcome_of(packet, record(false), bits(EPOCH), true);
+        let after = record_after(packet, record(false), outcome);
+        assert_eq!((after.next_psn, after.unsent_psn), (bits(next), bits(unsent)), "{psn:#x}");
+        let issued = issued_of(packet, after);
+        assert_eq!((issued.next_psn, issued.epoch), (bits(next), bits(EPOCH)));
+        let was_sent = psn != 0xff_fffd;
+        assert_eq!(
+            command_of(packet, record(false), Answers::default()).gather.headers.is_repeated,
+            was_sent
+        );
+        assert_eq!(counts_of(true, packet, record(false), outcome).packets_retransmitted, was_sent);
+    }
+}
+
+#[test]
+fn a_packet_of_an_older_epoch_is_not_sent_and_its_message_is_in_the_pool() {
+    // First packet, sent again, access checks; written into the pool.
+    for (starts, is_replay, are_ok, is_new) in [
+        (true, false, true, true),
+        (true, false, false, true),
+        (true, true, true, false),
+        (false, false, true, false),
+        (false, true, false, false),
+    ] {
+        let header = WqeHeader { is_replay, is_open: true, ..packet(Success).header };
+        let packet = Packet { header, starts, ..packet(Success) };
+        let name = format!("{starts} {is_replay} {are_ok}");
+        let outcome = outcome_of(packet, record(false), bits(EPOCH + 1), are_ok);
+        assert!(!outcome.is_sent && is_right(outcome), "{name}");
+        assert_eq!(is_new_message(packet), is_new, "{name}");
+        assert_eq!(message_of(packet, outcome).completion.status, bits(Success as u64), "{name}");
+        assert!(!completes_here(packet, outcome), "{name}");
+        assert_eq!(announces_read(packet, outcome), !is_replay, "{name}");
+        let after = record_after(packet, record(false), outcome);
+        assert_eq!(
+            (after.unsent_psn, after.next_psn, after.has_failed),
+            (bits(0xff_fffd), bits(0xff_fffd), false)
+        );
+    }
+    // What is in error is in error in any epoch.
+    let outcome = outcome_of(packet(LocalLength), record(false), bits(EPOCH + 1), true);
+    assert!(outcome.is_refused && completes_here(packet(LocalLength), outcome));
+}
+
+#[test]
+fn what_comes_before_the_packet_in_error_is_sent_again_and_nothing_after_it() {
+    // PSN, status, access checks; outcome, told as a packet that was not sent.
+    for (psn, status, are_ok, expected, told) in [
+        (0xff_fffc, Success, true, "sent", false),
+        (0xff_fffc, Success, false, "protected", true),
+        (0xff_fffc, LocalQueuePairOperation, true, "refused", true),
+        (0xff_fffd, Success, true, "flushed", false),
+        (0x5, Success, true, "flushed", false),
+        (0x5, LocalLength, true, "flushed", false),
+    ] {
+        let name = format!("{psn:#x} {status:?} {are_ok}");
+        let header = WqeHeader { is_replay: true, ..WqeHeader::default() };
+        let packet = Packet { header, psn: bits(psn), ..packet(status) };
+        let outcome = outcome_of(packet, record(true), bits(EPOCH), are_ok);
+        assert_eq!(flag(outcome), expected, "{name}");
+        assert_eq!(completes_here(packet, outcome), told, "{name}");
+        assert_eq!(local_completion_of(packet, outcome).has_failed, told, "{name}");
+        let after = record_after(packet, record(true), outcome);
+        assert_eq!(after.failed_psn, bits(if told { psn } else { 0xff_fffd }), "{name}");
+    }
 }
 
 #[test]
@@ -198,7 +292,7 @@ fn only_open_reads_are_counted_and_their_slots_follow_each_other() {
     for (is_open, expected) in [(false, record(false).reads), (true, bits(0))] {
         let header = WqeHeader { is_open, ..WqeHeader::default() };
         let packet = Packet { header, ..packet(Success) };
-        let outcome = outcome_of(packet, record(false), true);
+        let outcome = outcome_of(packet, record(false), bits(EPOCH), true);
         let after = record_after(packet, record(false), outcome);
         assert_eq!((after.reads, issued_of(packet, after).reads), (expected, expected));
         let slot = issued_read_of(packet, record(false)).slot;
@@ -238,7 +332,7 @@ fn commands_have_the_counted_spans_and_then_one_of_the_list_each() {
             second_length: bits(20),
             ..packet(Success)
         };
-        let command = command_of(packet, answers);
+        let command = command_of(packet, record(false), answers);
         let gather = command.gather;
         assert_eq!((command.ends_burst, command.ends_turn), (true, false));
         assert_eq!(gather.span_count, bits(spans), "{is_read} {requests}");

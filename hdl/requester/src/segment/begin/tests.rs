@@ -102,7 +102,9 @@ fn the_window_is_open_below_2_to_15_psns() {
         (1 << 14, true, false),
         ((1 << 15) - 1, true, false),
         (1 << 15, false, false),
-        (0xff_ffff, false, false),
+        (1 << 22, false, false),
+        // Acknowledged meanwhile.
+        (0xff_ffff, true, true),
     ] {
         for unacknowledged in [0, 0xff_f000u64] {
             let psn = bits((unacknowledged + in_flight) & 0xff_ffff);

@@ -74,7 +74,7 @@ fn only_the_slot_after_the_last_wqe_is_taken_in_a_state_that_sends_or_flushes() 
         (QpState::SendQueueError, true),
         (QpState::Error, true),
     ] {
-        assert_eq!(is_next_wqe(next, life(state), send()), taken, "{state:?}");
+        assert_eq!(is_next_wqe(next, life(state), send(), idle()), taken, "{state:?}");
     }
     let at_end = WqeSlot { has_second: false, ends_queue: true, ..next };
     let overrun = WqeSlot { index: bits(0), is_overrun: true, has_second: false, ..next };
@@ -92,7 +92,7 @@ fn only_the_slot_after_the_last_wqe_is_taken_in_a_state_that_sends_or_flushes() 
         ("after the end", overrun, Send { has_ended: true, ..send() }, false),
     ];
     for (name, slot, send, taken) in rows {
-        assert_eq!(is_next_wqe(slot, life(QpState::ReadyToSend), send), taken, "{name}");
+        assert_eq!(is_next_wqe(slot, life(QpState::ReadyToSend), send, idle()), taken, "{name}");
     }
 }
 
@@ -386,7 +386,155 @@ fn events_start_anew_or_wake_what_waits() {
         (Probe, Error, waiting, waiting, false),
     ] {
         let event = SetupEvent { psn: bits(0x123), ..event(kind, 5, state, 3) };
-        assert_eq!(after_setup(before, event), after, "{kind:?} {state:?}");
+        assert_eq!(after_setup(before, event, idle()), after, "{kind:?} {state:?}");
         assert_eq!(resumes_after_setup(before, event), resumes, "{kind:?} {state:?}");
+    }
+}
+
+/// A queue pair of which five messages were begun, with slots up to 20 and PSNs up to 0x200, two of which have left.
+fn begun() -> (Send, Retired) {
+    let send = Send {
+        slot_index: bits(20),
+        next_psn: bits(0x200),
+        message_count: bits(5),
+        reads: bits(3),
+        is_held: true,
+        waits_for_long: true,
+        ..Send::default()
+    };
+    let retired = Retired {
+        count: bits(2),
+        reads: bits(1),
+        una_psn: bits(0x103),
+        oldest_slot: bits(12),
+        oldest_psn: bits(0x100),
+        epoch: bits(1),
+        ..Retired::default()
+    };
+    (send, retired)
+}
+
+#[test]
+fn the_cursor_goes_back_to_the_oldest_message_and_comes_back_to_where_it_was() {
+    let (send, retired) = begun();
+    let back = at_oldest(send, retired);
+    let expected = Send {
+        slot_index: bits(12),
+        next_psn: bits(0x100),
+        behind: bits(3),
+        reads_behind: bits(2),
+        high_slot: bits(20),
+        high_psn: bits(0x200),
+        epoch: bits(1),
+        lap: bits(1),
+        is_held: false,
+        waits_for_long: false,
+        ..send
+    };
+    assert_eq!(back, expected);
+    // From there it goes back again, keeping the end.
+    let later =
+        Retired { count: bits(4), reads: bits(3), oldest_slot: bits(18), oldest_psn: bits(0x1f0), ..retired };
+    let again = at_oldest(back, later);
+    let found = (again.slot_index, again.next_psn, again.behind, again.reads_behind);
+    assert_eq!(found, (bits(18), bits(0x1f0), bits(1), bits(0)));
+    assert_eq!((again.high_slot, again.high_psn), (bits(20), bits(0x200)));
+    // With nothing in flight it is at the end.
+    let none = at_oldest(back, Retired { count: bits(5), reads: bits(3), ..retired });
+    assert_eq!((none.slot_index, none.next_psn, none.behind), (bits(20), bits(0x200), bits(0)));
+    let end = at_end(back);
+    assert_eq!(
+        (end.slot_index, end.next_psn, end.behind, end.reads_behind),
+        (bits(20), bits(0x200), bits(0), bits(0))
+    );
+    assert_eq!(at_end(send), send);
+}
+
+#[test]
+fn the_cursor_goes_back_when_the_epoch_has_risen_and_nothing_is_waited_for() {
+    let (send, retired) = begun();
+    for (state, epoch, waits, expected) in [
+        (QpState::ReadyToSend, 1, false, true),
+        (QpState::SendQueueDrain, 1, false, true),
+        (QpState::ReadyToSend, 0, false, false),
+        (QpState::ReadyToSend, 1, true, false),
+        (QpState::Error, 1, false, false),
+    ] {
+        let retired = Retired { epoch: bits(epoch), waits, ..retired };
+        assert_eq!(goes_back(life(state), send, retired), expected, "{state:?} {epoch} {waits}");
+    }
+}
+
+#[test]
+fn messages_that_were_begun_are_taken_again_whatever_is_in_flight() {
+    let (send, retired) = begun();
+    let back = Send { is_held: false, ..at_oldest(send, retired) };
+    let first = WqeSlot { index: bits(12), ..slot(WqeOpcode::Write, 0, 5000) };
+    let overrun = WqeSlot { is_overrun: true, has_second: false, lap: back.lap, ..first };
+    let ended = Send { has_ended: true, ..back };
+    use QpState::{Error, ReadyToReceive, ReadyToSend, SendQueueDrain};
+    // Slot, record, state, epoch of the pool; is the next WQE.
+    for (name, slot, send, state, epoch, expected) in [
+        ("in RTS", first, back, ReadyToSend, 1, true),
+        ("in SQD", first, back, SendQueueDrain, 1, true),
+        ("new in SQD", WqeSlot { index: bits(20), ..first }, at_end(back), SendQueueDrain, 1, false),
+        ("in RTR", first, back, ReadyToReceive, 1, false),
+        ("after the end of the queue", first, ended, ReadyToSend, 1, true),
+        ("the cursor must go back", first, back, ReadyToSend, 2, false),
+        ("in ERR, whatever the epoch is", WqeSlot { index: bits(20), ..first }, at_end(back), Error, 2, true),
+        ("an overrun of another lap", WqeSlot { lap: bits(0), ..overrun }, back, ReadyToSend, 1, false),
+    ] {
+        let retired = Retired { epoch: bits(epoch), ..retired };
+        assert_eq!(is_next_wqe(slot, life(state), send, retired), expected, "{name}");
+    }
+    // It takes its PSNs again, from the oldest unacknowledged one on, without a place in the pool.
+    let decision = decide(first, life(ReadyToSend), back, retired, false);
+    assert!(decision.takes && decision.is_replay && !decision.jumps);
+    assert_eq!((skipped_packets(decision), is_acknowledged(decision)), (bits(3), false));
+    let after = after_replay(back, decision);
+    assert_eq!((after.slot_index, after.next_psn, after.behind), (bits(13), bits(0x105), bits(2)));
+    let place = place_of(decision.block, back, bits(0), bits(0));
+    let parsed = parsed_of(true, first, life(ReadyToSend), back, decision, place, after);
+    let header = parsed.header;
+    assert!(header.is_replay && !header.is_empty && parsed.needs_ack && parsed.plan.is_continued);
+    assert_eq!((header.last_psn, header.message_count, header.epoch), (bits(0x104), bits(5), bits(1)));
+    assert_eq!((parsed.plan.first_psn, parsed.skipped_packets), (bits(0x103), bits(3)));
+    // All of it is acknowledged: nothing is sent. The oldest one has left: the cursor goes on to the next.
+    let passed = Retired { una_psn: bits(0x105), ..retired };
+    assert!(is_acknowledged(decide(first, life(ReadyToSend), back, passed, false)));
+    for slot in [first, overrun] {
+        let decision = decide(slot, life(ReadyToSend), back, Retired { count: bits(3), ..retired }, false);
+        assert!(decision.jumps && !decision.takes);
+    }
+    let decision = decide(overrun, life(ReadyToSend), back, retired, false);
+    assert!(!decision.jumps && !decision.takes, "what is before an overrun cannot be fetched");
+}
+
+#[test]
+fn the_last_message_that_is_sent_again_ends_where_the_cursor_was() {
+    let (send, retired) = begun();
+    // Messages that are left, whether it is a READ; slot, PSN, messages and READs after it.
+    for (behind, is_open, slot, psn, left, reads) in [
+        (3, false, 13, 0x102, 2, 2),
+        (3, true, 13, 0x102, 2, 1),
+        (1, true, 20, 0x200, 0, 1),
+        (1, false, 20, 0x200, 0, 2),
+    ] {
+        let back = Send { behind: bits(behind), ..at_oldest(send, retired) };
+        let decision = Decision { is_replay: true, is_open, further_packets: bits(1), ..Decision::default() };
+        let after = after_replay(back, decision);
+        let found = (after.slot_index, after.next_psn, after.behind, after.reads_behind);
+        assert_eq!(found, (bits(slot), bits(psn), bits(left), bits(reads)), "{behind} {is_open}");
+    }
+    // After a long one wqe_parse waits for segment, unless nothing of it is sent.
+    for (ahead, expected) in [(0, true), (0xff_fffe, true), (0xff_fff0, false)] {
+        let decision = Decision {
+            is_replay: true,
+            is_long: true,
+            ahead: bits(ahead),
+            further_packets: bits(9),
+            ..Decision::default()
+        };
+        assert_eq!(after_replay(at_oldest(send, retired), decision).waits_for_long, expected, "{ahead:#x}");
     }
 }

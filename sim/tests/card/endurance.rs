@@ -1,6 +1,6 @@
 //! Two cards that WRITE to each other and READ from each other without a pause, while their hosts stall at random.
 //!
-//! As much is in flight as the receive buffers hold, and no more, since nothing is retransmitted yet. Each WRITE carries the
+//! As much is in flight as the receive buffers hold, and no more, since the queue pairs have no retries. Each WRITE carries the
 //! bytes that belong to its place, so the contents of a window do not depend on the order of WRITEs; each READ reads memory
 //! that does not change. At the end nothing is in flight on either card, and both report so.
 use crate::hosts::{self, Host, TURNS_MAX, any_pmtu, open};

@@ -522,7 +522,7 @@ fn counters_of(case: &ResponseCase, version: Version) -> Result<BTreeMap<&'stati
     let count = case.frames.len() as u64;
     let counter = match case.fate {
         Fate::InFlight => (counter_of(&case.name, version).context("no counter is listed")?, count),
-        // Nothing is retransmitted: no retry is left.
+        // The queue pairs have no retries.
         Fate::AgainNow => return Ok(BTreeMap::from([("nak_received", 1), ("retry_exhausted", 1)])),
         Fate::AgainAfter(_) => {
             return Ok(BTreeMap::from([("nak_rnr_received", 1), ("rnr_retry_exceeded", 1)]));
@@ -586,7 +586,7 @@ fn answer(rig: &mut Rig, ground: &Ground, version: Version, index: usize) -> Res
     let fate = match case.fate {
         Fate::InFlight => None,
         Fate::Completes(status) => Some(status),
-        // Nothing is retransmitted: no retry is left.
+        // The queue pairs have no retries.
         Fate::AgainNow => Some(CompletionStatus::RetryExceeded),
         Fate::AgainAfter(_) => Some(CompletionStatus::RnrRetryExceeded),
     };

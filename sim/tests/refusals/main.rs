@@ -16,6 +16,8 @@
 //! * [`silence`]: peers that do not answer;
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
+//! * [`recovery`]: packets that the wire loses, and that the card sends again;
+//! * [`traces`]: worked traces of the protocol with the card as requester;
 //! * [`faults`]: host memory that the card cannot access.
 //!
 //! All tests run at 64 and at 512 bits, under all monitors.
@@ -33,6 +35,7 @@ mod own_atomics;
 mod own_reads;
 mod pages;
 mod reads;
+mod recovery;
 mod rig;
 mod rings;
 mod scatter_gather;
@@ -41,6 +44,7 @@ mod silence;
 mod software;
 #[path = "../support/mod.rs"]
 mod support;
+mod traces;
 
 use anyhow::{Context, Result};
 use faults::Common;
@@ -161,13 +165,37 @@ fn a_read_that_is_answered_too_late_ends_what_it_must(width_bits: u32) -> Result
     faults::of_a_late_command(Rig::new(width_bits, 9)?)
 }
 
+fn what_is_lost_is_sent_again(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 13)?;
+    let ended = recovery::of_losses(&mut rig, 4);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
+fn everything_is_executed_once_whatever_the_wire_does(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 14)?;
+    let ended = recovery::of_everything(&mut rig, 2);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
 fn duplicates_are_answered(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 13)?;
     duplicates::answered(&mut rig)?;
     rig.finish()
 }
 
+fn traces_of_a_lossy_wire(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 15)?;
+    let ended = traces::of_requester(&mut rig);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
 at_both_widths! {
+    traces_of_a_lossy_wire: traces_of_a_lossy_wire_at_64_bits, traces_of_a_lossy_wire_at_512_bits;
+    everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;
+    what_is_lost_is_sent_again: what_is_lost_is_sent_again_at_64_bits, what_is_lost_is_sent_again_at_512_bits;
     agrees_with_the_endpoint: agrees_with_the_endpoint_at_64_bits, agrees_with_the_endpoint_at_512_bits;
     wrong_frames_are_refused: wrong_frames_are_refused_at_64_bits, wrong_frames_are_refused_at_512_bits;
     wrong_answers_are_refused: wrong_answers_are_refused_at_64_bits, wrong_answers_are_refused_at_512_bits;

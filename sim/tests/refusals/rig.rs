@@ -84,9 +84,16 @@ impl Passed {
     }
 }
 
+/// What happens to frames at the endpoint's port.
+pub(crate) trait Faults: Send {
+    /// The frames that take the place of one that the endpoint receives, or sends.
+    fn pass(&mut self, frame: &[u8], is_received: bool) -> Vec<Vec<u8>>;
+}
+
 /// The endpoint on its port.
 pub(crate) struct Peer {
     endpoint: Endpoint,
+    faults: Option<Box<dyn Faults>>,
     waiting: VecDeque<Frame>,
     heard: Vec<Vec<u8>>,
     /// What the endpoint has sent and received, in order.
@@ -94,10 +101,19 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    fn pass(&mut self, frame: Vec<u8>, is_received: bool) -> Vec<Vec<u8>> {
+        match &mut self.faults {
+            Some(faults) => faults.pass(&frame, is_received),
+            None => vec![frame],
+        }
+    }
+
     fn refill(&mut self, now_ps: u64) {
         while let Some(frame) = self.endpoint.transmit() {
-            self.passed.extend(Passed::of(&frame, true, now_ps));
-            self.waiting.push_back(Frame::new(frame));
+            for frame in self.pass(frame, false) {
+                self.passed.extend(Passed::of(&frame, true, now_ps));
+                self.waiting.push_back(Frame::new(frame));
+            }
         }
     }
 }
@@ -107,7 +123,9 @@ impl Station for Peer {
         self.heard.push(frame.bytes.clone());
         self.passed.extend(Passed::of(&frame.bytes, false, now_ps));
         self.endpoint.advance(now_ps);
-        self.endpoint.receive(&frame.bytes);
+        for frame in self.pass(frame.bytes.clone(), true) {
+            self.endpoint.receive(&frame);
+        }
         self.refill(now_ps);
     }
 
@@ -256,7 +274,8 @@ impl Rig {
             invalidatable: false,
         };
         endpoint.memory().register(PEER_KEY, region);
-        let peer = Peer { endpoint, waiting: VecDeque::new(), heard: Vec::new(), passed: Vec::new() };
+        let peer =
+            Peer { endpoint, faults: None, waiting: VecDeque::new(), heard: Vec::new(), passed: Vec::new() };
         let station = world.add_station(peer);
         // A short wire, so that little time passes.
         let wire = WireOptions { delay: Delay::nanoseconds(20), ..options.wire() };
@@ -320,6 +339,13 @@ impl Rig {
         said
     }
 
+    /// Sets what happens to frames at the endpoint's port.
+    pub(crate) fn set_faults(&self, faults: Option<Box<dyn Faults>>) {
+        let mut world = self.world();
+        let peer: &mut Peer = world.station(self.station);
+        peer.faults = faults;
+    }
+
     /// Sends frames from the endpoint's port, after all that are queued there.
     pub(crate) fn send(&self, frames: &[Vec<u8>]) {
         let mut world = self.world();
@@ -371,7 +397,19 @@ impl Rig {
         }
         self.world().check()?;
         let moved = self.moved()?;
-        anyhow::bail!("{what} does not come; the counters moved by {:?}", moved.0)
+        Err(self
+            .world()
+            .failure(&format!("{what} does not come; the counters moved by {:?}", moved.0))
+            .into())
+    }
+
+    /// Adds the captures of the run to a failure, and the violation of a monitor from which it may follow.
+    pub(crate) fn explained<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            let mut world = self.world();
+            let cause = world.check().err().unwrap_or_else(|| world.failure("the test has failed"));
+            error.context(cause)
+        })
     }
 
     /// Discards completions, events and frames that a failed attack has left, so that they do not affect the next one.
@@ -471,7 +509,7 @@ impl Rig {
         self.connect_to_endpoint_with(queue_pair, peer, version, pmtu, first_psn, |_| ())
     }
 
-    /// The same, with other options than the usual ones.
+    /// The same, with other options of the card than the usual ones.
     pub(crate) fn connect_to_endpoint_with(
         &self,
         queue_pair: QueuePair<state::Init>,

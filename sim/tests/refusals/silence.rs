@@ -10,9 +10,9 @@ use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::REG_TIMER_UNIT;
 use rnic_layout::wire::extended::AethRepr;
-use rnic_layout::wire::{BthRepr, ExtendedRepr};
+use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 use rnic_machine::host::Bar as Window;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// QPN of the peer that does not answer: the endpoint has no such queue pair.
@@ -58,6 +58,7 @@ impl Play<'_> {
             options.send = send(options.send);
         })?;
         rig.moved()?;
+        rig.heard();
         let (done, counters) = Default::default();
         Ok(Play { rig, silent, first_psn, alive, done, counters, writes: 0 })
     }
@@ -72,7 +73,7 @@ impl Play<'_> {
         let send = SendRequest::send(1).inline(&[1; 9]).signalled();
         let write = SendRequest::write(2, NOWHERE).inline(&[2; 64]).signalled();
         let read = SendRequest::read(3, NOWHERE).sge(region).signalled();
-        Ok(self.silent.post_sends(&mut vec![send, write, read].into())?)
+        Ok(self.silent.post_sends(&mut vec![send, write, read])?)
     }
 
     /// The peer that answers takes a WRITE.
@@ -132,10 +133,24 @@ impl Play<'_> {
         self.rig.send(&[Packet::new(bth, vec![aeth], vec![]).frame(&path_to_card(IPV4), 3)]);
     }
 
-    /// Everything has completed as expected, and nothing else was counted than so many timeouts.
+    /// Packets that the silent peer has heard more than once.
+    fn repeated(&self) -> u64 {
+        let mut seen = BTreeSet::new();
+        let heard = self.rig.heard();
+        let packets = heard.iter().filter_map(|frame| PacketRepr::parse(frame).ok());
+        let asked = packets.filter(|packet| packet.bth.destination_qp == SILENT);
+        asked.filter(|packet| !seen.insert(packet.bth.psn.value())).count() as u64
+    }
+
+    /// Everything has completed as expected, and nothing else was counted than so many timeouts, and what was sent again.
     fn ends(self, done: &[(u64, CompletionStatus)], timeouts: u64) -> Result<()> {
         ensure!(self.done == done, "{:?}, expected {done:?}", self.done);
-        let expected = BTreeMap::from([("retry_exhausted", 1), ("timeout", timeouts)]);
+        let repeated = self.repeated();
+        ensure!((timeouts > 1) == (repeated > 0), "{timeouts} timeouts, {repeated} packets were sent again");
+        let mut expected = BTreeMap::from([("retry_exhausted", 1), ("timeout", timeouts)]);
+        if repeated > 0 {
+            expected.insert("packets_retransmitted", repeated);
+        }
         ensure!(self.counters == expected, "{:?}, expected {expected:?}", self.counters);
         let Play { rig, silent, alive, .. } = self;
         ensure!(rig.event()?.is_none(), "the CQE says it");

@@ -5,7 +5,7 @@ use rnic_driver::state::{Init, ReadyToSend};
 use rnic_driver::{
     AddressHandle, Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo,
     Device, Function, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveOptions, ReceiveRequest,
-    Refusal, Region, RemoteMemory, RemoteRights, SendRequest, SharedRegion,
+    Refusal, Region, RemoteMemory, RemoteRights, SendOptions, SendRequest, SharedRegion,
 };
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::counter;
@@ -58,7 +58,7 @@ const IDLE_MAX: usize = 4_000;
 pub(super) enum Outcome {
     /// A result.
     Measured(Box<Row>),
-    /// The receive buffer overflowed, and nothing is retransmitted.
+    /// The receive buffer overflowed, and nothing is sent again.
     Lost {
         /// Description of the loss.
         reason: String,
@@ -396,7 +396,9 @@ fn connect(
     address: &AddressHandle,
     case: &Case,
 ) -> Result<QueuePair<ReadyToSend>> {
-    let options = ConnectOptions::default();
+    // What was sent again would count in the figures.
+    let send = SendOptions { retry_count: 0, ..SendOptions::default() };
+    let options = ConnectOptions { send, ..ConnectOptions::default() };
     let receive = ReceiveOptions {
         path_mtu: case.pmtu,
         destination_qp: peer.qp_number,

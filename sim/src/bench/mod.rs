@@ -14,7 +14,7 @@
 //! and the time between these two, in core clock cycles. All messages must complete, and the last one of each queue pair must
 //! have the right contents.
 //!
-//! Cards do not retransmit yet. A run in which the receive buffer overflows, because the receiver is much slower than the
+//! The queue pairs have no retries, so that no figure includes what was sent again. A run in which the receive buffer overflows, because the receiver is much slower than the
 //! sender, is repeated with a smaller window; [`Row::window`] is the one that was measured.
 mod conditions;
 mod load;

@@ -214,7 +214,7 @@ impl Cards {
     }
 }
 
-/// Without retries, as nothing is retransmitted yet.
+/// Without retries, so that what is lost without need ends the run.
 fn connect_options(wrapping: &Wrapping, peer: &ConnectionInfo) -> ConnectOptions {
     let path = Path {
         source_index: u8::from(!wrapping.is_ipv4),

@@ -38,8 +38,8 @@
 //!     for gather, and counted.
 //! 11. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::messages::{
-    EPOCH_BITS, Issued, IssuedRead, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Packet, Retired,
-    SLOT_BITS, SgePart,
+    Issued, IssuedRead, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Packet, Retired, SLOT_BITS,
+    SgePart,
 };
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -50,9 +50,9 @@ use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 use rnic_messages::transmit::{GatherCommand, IssuedPsn};
 use rules::{
-    Answers, Command, Record, after_answer, announces_read, command_after, command_of, completes_here,
+    Answers, Command, Now, Record, after_answer, announces_read, command_after, command_of, completes_here,
     counts_of, ended, invalidation_of, is_new_message, issued_of, issued_read_of, local_completion_of,
-    message_of, outcome_of, record_after, step_after_begin, step_after_write,
+    message_of, now_of, outcome_of, record_after, step_after_begin, step_after_write,
 };
 
 mod rules;
@@ -98,7 +98,7 @@ pub struct Issue {
     pub sge_parts: StreamRx<SgePart>,
     /// From acknowledge: queue pair of `retired`.
     pub retired_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// From acknowledge: epoch.
+    /// From acknowledge: epoch and acknowledged PSN.
     pub retired: Signal<In, Retired>,
     /// `retired` is valid.
     pub retired_valid: Signal<In, Bit>,
@@ -140,7 +140,7 @@ pub struct Issue {
     pub counts: Signal<Out, IssueCounts>,
 
     records: Memory<Record, QUEUE_PAIR_BITS>,
-    epochs: Memory<Bits<EPOCH_BITS>, QUEUE_PAIR_BITS>,
+    nows: Memory<Now, QUEUE_PAIR_BITS>,
     spans: Fifo<HostSpan, 3, 4>,
     step: Reg<Step>,
     answers: DFF<Answers>,
@@ -178,12 +178,12 @@ impl Logic for Issue {
         self.counts.next = self.counts_held.q.val();
         self.records.read_enable.next = step == Step::Begin;
         self.records.read_address.next = packet.header.queue_pair;
-        self.epochs.read_enable.next = step == Step::Begin;
-        self.epochs.read_address.next = packet.header.queue_pair;
-        self.epochs.write_enable.next = self.retired_valid.val() || is_sweeping;
-        self.epochs.write_address.next =
+        self.nows.read_enable.next = step == Step::Begin;
+        self.nows.read_address.next = packet.header.queue_pair;
+        self.nows.write_enable.next = self.retired_valid.val() || is_sweeping;
+        self.nows.write_address.next =
             select(is_sweeping, self.sweep_index.val(), self.retired_queue_pair.val());
-        self.epochs.write_data.next = select(is_sweeping, bits::<EPOCH_BITS>(0), self.retired.val().epoch);
+        self.nows.write_data.next = now_of(is_sweeping, self.retired.val());
 
         // A packet without a command ends its burst here; others when their command is taken.
         let is_empty = step == Step::Begin && self.packet.valid.val() && packet.header.is_empty && may_load;
@@ -219,7 +219,7 @@ impl Logic for Issue {
 
         // The packet: what becomes of it, and who is told.
         let record = self.records.read_data.val();
-        let outcome = outcome_of(packet, record, self.epochs.read_data.val(), answers.are_ok);
+        let outcome = outcome_of(packet, record, self.nows.read_data.val(), answers.are_ok);
         let after = record_after(packet, record, outcome);
         let is_sent = outcome.is_sent;
         let writes = step == Step::Write

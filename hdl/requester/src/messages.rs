@@ -27,7 +27,7 @@ pub const PSN_WINDOW_BITS: usize = 15;
 /// (design decision 10).
 pub const QUANTUM_BITS: usize = 14;
 /// Width of an epoch: how often the cursor of a queue pair went back (design decision 8).
-pub const EPOCH_BITS: usize = 4;
+pub const EPOCH_BITS: usize = 8;
 /// Width of a lap: how often wqe_parse has moved the index of wqe_fetch other than slot by slot.
 pub const LAP_BITS: usize = 2;
 /// Most slots in a burst.

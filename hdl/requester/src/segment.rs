@@ -225,7 +225,8 @@ impl Logic for Segment {
         let first_psn = select(is_turn, rest.psn, wqe.plan.first_psn);
         let window = window_of(first_psn, acknowledged.una_psn);
         let is_alone = self.ready_queue.level.val() == bit_cast::<READY_COUNT_BITS, 1>(is_turn.into());
-        let admission = admit(is_turn, wqe, self.lives.read_data.val(), rest, window, is_alone);
+        let admission =
+            admit(is_turn, wqe, self.lives.read_data.val(), rest, window, is_alone, acknowledged.epoch);
         self.wakes.rx.valid.next = step == Step::Load && admission.wakes;
         self.wakes.rx.beat.next = queue_pair;
         self.ready_queue.tx.ready.next = loads_turn;

@@ -119,14 +119,11 @@ pub(super) fn timeout_of(expired: Expired, peer: Peer, progress: Progress, issue
     let is_outstanding = issued.generation == peer.generation
         && issued.count != retired.count
         && issued.unsent_psn != retired.una_psn;
+    // Until something has been sent since the cursor went back, the silence is not the peer's.
+    let is_awaited = is_outstanding && issued.epoch == retired.epoch && !progress.wants_rewind;
     let is_ack = expired.kind == TimerKind::Ack;
     Timeout {
-        counts: is_ack
-            && is_current
-            && is_same
-            && is_outstanding
-            && sends(peer.state)
-            && !progress.has_failed,
+        counts: is_ack && is_current && is_same && is_awaited && sends(peer.state) && !progress.has_failed,
         ends_wait: !is_ack && is_current && is_same && progress.awaits_peer,
         is_last: progress.retries_taken == peer.retry_count,
         is_stale: !is_current,

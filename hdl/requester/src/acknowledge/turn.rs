@@ -444,6 +444,8 @@ pub(super) fn after_turn(
         head_count: turn.head_count,
         retired: retired_after(turn, progress, closing),
         wants_rewind: progress.wants_rewind && closing.has_more && !closing.rewinds,
+        // Where all is acknowledged, and nothing was told to wait, there is nothing to wait for.
+        awaits_peer: progress.awaits_peer && (closing.has_more || turn.retired.waits),
         is_queued: closing.continues,
         is_draining: closing.drains && !turn.stays,
         reports_drained: progress.reports_drained && !closing.is_drained,

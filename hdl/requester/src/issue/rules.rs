@@ -2,8 +2,8 @@
 //! leaves in the pool and in the record of its queue pair (protocol 2.1, 2.10, 2.11).
 use super::{IssueCounts, Step};
 use crate::messages::{
-    EPOCH_BITS, Issued, IssuedRead, LocalCompletion, OutstandingMessage, Packet, WqeCompletion, WqeKind,
-    invalidated_domain, invalidated_key,
+    EPOCH_BITS, Issued, IssuedRead, LocalCompletion, OutstandingMessage, Packet, Retired, WqeCompletion,
+    WqeKind, invalidated_domain, invalidated_key,
 };
 use crate::wqe::ATOMIC_BYTES;
 use rnic_blocks::logic::psn;
@@ -30,6 +30,20 @@ pub(super) struct Record {
     pub epoch: Bits<EPOCH_BITS>,
     /// READs and atomics with `is_open`, free-running; never reset.
     pub reads: Bits<READ_COUNT_BITS>,
+}
+
+/// What acknowledge says of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Now {
+    pub epoch: Bits<EPOCH_BITS>,
+    /// Oldest unacknowledged PSN.
+    pub una_psn: Bits<24>,
+}
+
+/// What is kept of the counts of acknowledge; after a sweep, the first epoch.
+#[kernel]
+pub(super) fn now_of(is_sweeping: Bit, retired: Retired) -> Now {
+    Now { epoch: select(is_sweeping, bits::<EPOCH_BITS>(0), retired.epoch), una_psn: retired.una_psn }
 }
 
 /// Answers to the access checks of a packet.
@@ -59,7 +73,7 @@ pub(super) struct Outcome {
     pub is_protected: Bit,
     /// Control is asked to invalidate its key.
     pub is_invalidation: Bit,
-    /// It is of an older epoch: its message is written, but nothing is sent.
+    /// It is of an older epoch, or was acknowledged meanwhile: its message is written, but nothing is sent.
     pub is_stale: Bit,
     /// It is sent.
     pub is_sent: Bit,
@@ -112,16 +126,20 @@ pub(super) fn after_answer(answers: Answers, answer: AccessAnswer, request_count
 }
 
 /// Decides what becomes of a packet; `are_ok` says that its access checks have succeeded. What comes before the packet
-/// in error is sent again, if need be.
+/// in error is sent again, if need be. What was acknowledged meanwhile can fail no more: software may have ended its
+/// region.
 #[kernel]
-pub(super) fn outcome_of(packet: Packet, record: Record, epoch: Bits<EPOCH_BITS>, are_ok: Bit) -> Outcome {
+pub(super) fn outcome_of(packet: Packet, record: Record, now: Now, are_ok: Bit) -> Outcome {
     let status = packet.completion.status;
-    let is_stale = packet.header.epoch != epoch;
-    let is_before = packet.header.is_replay && psn::is_before(packet.psn, record.failed_psn);
+    let is_replay = packet.header.is_replay;
+    let last_psn = select(packet.kind.is_read, packet.header.last_psn, packet.psn);
+    let is_over = is_replay && psn::is_before(last_psn, now.una_psn);
+    let is_stale = packet.header.epoch != now.epoch || is_over;
+    let is_before = is_replay && psn::is_before(packet.psn, record.failed_psn);
     let has_failed = record.has_failed && !packet.header.is_first && !is_before;
     let is_flushed = has_failed || status == CompletionStatus::Flushed as u64;
     let is_success = status == CompletionStatus::Success as u64;
-    let is_refused = !is_flushed && !is_success;
+    let is_refused = !is_flushed && !is_success && !(is_replay && is_stale);
     let is_protected = !is_flushed && is_success && !are_ok && !is_stale;
     let is_right = !is_flushed && !is_refused && !is_protected;
     Outcome {
@@ -129,7 +147,7 @@ pub(super) fn outcome_of(packet: Packet, record: Record, epoch: Bits<EPOCH_BITS>
         is_flushed,
         is_refused,
         is_protected,
-        is_invalidation: is_right && packet.kind.is_local,
+        is_invalidation: is_right && packet.kind.is_local && !is_replay,
         is_stale,
         is_sent: is_right && !packet.kind.is_local && !is_stale,
     }

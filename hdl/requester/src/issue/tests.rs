@@ -1,5 +1,5 @@
 use super::*;
-use crate::messages::{WqeCompletion, WqeHeader, WqeKind};
+use crate::messages::{EPOCH_BITS, WqeCompletion, WqeHeader, WqeKind};
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::queue::completion::CompletionStatus;
@@ -125,11 +125,15 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             *failed &= !packet.header.is_first;
             let is_replay = packet.header.is_replay;
             let is_new = packet.starts && !is_replay;
-            let is_stale = packet.header.epoch != 0;
+            // Nothing is acknowledged but the PSNs before zero.
+            let last_psn = if packet.kind.is_read { packet.header.last_psn } else { packet.psn };
+            let is_over = is_replay && is_before(last_psn, bits(0));
+            let is_stale = packet.header.epoch != 0 || is_over;
             let had_failed = *failed && !(is_replay && is_before(packet.psn, failed_psn[number]));
             let status = if had_failed || packet.completion.status == CompletionStatus::Flushed as u64 {
                 CompletionStatus::Flushed as u64
-            } else if packet.completion.status != CompletionStatus::Success as u64 {
+            } else if packet.completion.status != CompletionStatus::Success as u64 && !(is_replay && is_stale)
+            {
                 refused += 1;
                 packet.completion.status.to_u64()
             } else if is_stale || mine.iter().all(|answer| answer.ok) {
@@ -204,7 +208,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             };
             messages.push(is_new.then_some((packet.header.pool_slot, message)));
             says.push((packet.header.queue_pair, issued));
-            if is_right && packet.kind.is_local {
+            if is_right && packet.kind.is_local && !is_replay {
                 ends.push(Invalidation {
                     queue_pair: packet.header.queue_pair,
                     generation: packet.header.generation,

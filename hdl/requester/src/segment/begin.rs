@@ -205,6 +205,7 @@ pub(super) fn admit(
     rest: Rest,
     window: Window,
     is_alone: Bit,
+    epoch: Bits<EPOCH_BITS>,
 ) -> Admission {
     let is_served = life.serves && life.generation == wqe.header.generation;
     let is_success = wqe.completion.status == CompletionStatus::Success as u64;
@@ -222,7 +223,8 @@ pub(super) fn admit(
         is_good,
         is_split: is_good && !has_one_packet,
         begins_turn,
-        wakes: ends_hold && !waits && begins,
+        // WqeParse has forgotten a message of an older epoch, and may wait for another one.
+        wakes: ends_hold && !waits && begins && (is_turn || wqe.header.epoch == epoch),
         is_woken: !holds || (ends_hold && begins),
     }
 }

@@ -120,6 +120,8 @@ pub(super) struct Decision {
     pub is_replay: Bit,
     /// The message of the cursor has left the pool: the cursor goes to the oldest one.
     pub jumps: Bit,
+    /// Its message was begun, and cannot be read again.
+    pub is_lost: Bit,
     /// It waits for something else than PSNs.
     pub is_blocked: Bit,
     /// No message is in flight.
@@ -270,7 +272,8 @@ pub(super) fn after_setup(send: Send, event: SetupEvent, retired: Retired) -> Se
             has_begun: false,
             ..send
         },
-        SetupKind::SendPsn => Send { next_psn: event.psn, ..send },
+        // Nothing is in flight, and acknowledge has ended what it was about.
+        SetupKind::SendPsn => Send { next_psn: event.psn, epoch: retired.epoch, ..send },
         SetupKind::Life => Send {
             is_held: false,
             waits_for_long: still_waits_for_long(send.waits_for_long, event.state),
@@ -395,8 +398,9 @@ pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, ha
     let has_left = bit_cast::<MESSAGE_COUNT_BITS, REPLAY_BITS>(send.behind) > in_flight;
     let is_replay = send.behind.any();
     Decision {
-        takes: is_next && !has_left && !(is_replay && slot.is_overrun),
+        takes: is_next && !has_left,
         is_replay,
+        is_lost: is_replay && (slot.is_overrun || slot.is_unreadable),
         jumps: is_next && has_left,
         is_blocked: in_flight >= WINDOW
             || waits_for_block(block, send.is_reused, in_flight)
@@ -457,7 +461,7 @@ pub(super) fn act_of(step: Step, decision: Decision) -> Act {
         holds: takes && !decision.is_replay && is_blocked(decision),
         replays,
         jumps,
-        leaves: begins || (replays && !is_acknowledged(decision)),
+        leaves: begins || (replays && (decision.is_lost || !is_acknowledged(decision))),
         changes: takes || jumps,
     }
 }
@@ -561,8 +565,14 @@ pub(super) fn after_slot(
     place: PoolPlace,
     home: Bits<BLOCK_BITS>,
 ) -> Send {
-    let again = after_replay(send, decision);
-    select(decision.is_replay, again, after_wqe(send, slot, decision, place, home))
+    if decision.is_lost {
+        // Its message fails, and the others are flushed.
+        Send { has_ended: send.has_ended || slot.is_overrun, ..at_end(send) }
+    } else if decision.is_replay {
+        after_replay(send, decision)
+    } else {
+        after_wqe(send, slot, decision, place, home)
+    }
 }
 
 /// `vendor_error` of a WQE that must not be read, else zero.

@@ -49,6 +49,8 @@ fn an_expiry_counts_while_nothing_has_happened_and_something_is_in_flight() {
         (expired(2), rts, progress(2), Issued { count: bits(4), ..issued() }, false, false),
         (expired(2), rts, progress(2), Issued { unsent_psn: bits(UNA), ..issued() }, false, false),
         (expired(2), rts, progress(2), Issued { generation: bits(2), ..issued() }, false, false),
+        (expired(2), rts, progress(2), Issued { epoch: bits(1), ..issued() }, false, false),
+        (expired(2), rts, Progress { wants_rewind: true, ..progress(2) }, issued(), false, false),
     ] {
         let timeout = timeout_of(expired, peer, progress, issued);
         let found = (timeout.counts, timeout.is_stale);

@@ -324,7 +324,7 @@ fn the_cursor_goes_back_once_what_was_acknowledged_has_left() {
         (true, true, true, false, Error, false, true),
         (false, true, true, false, ReadyToSend, false, false),
     ] {
-        let retired = Retired { epoch: bits(15), ..Retired::default() };
+        let retired = Retired { epoch: bits(255), ..Retired::default() };
         let turn = Turn { stays, has_failed, retired, ..Turn::default() };
         let progress = Progress { wants_rewind: wants, ..Progress::default() };
         let peer = Peer { state: bits(state as u64), ..Peer::default() };
@@ -334,7 +334,7 @@ fn the_cursor_goes_back_once_what_was_acknowledged_has_left() {
         assert_eq!(closing.rewinds, rewinds, "{name}");
         assert_eq!(
             retired_after(turn, progress, closing).epoch,
-            bits(if rewinds { 0 } else { 15 }),
+            bits(if rewinds { 0 } else { 255 }),
             "{name}"
         );
         let after = after_turn(progress, turn, closing, bits(0));
@@ -357,6 +357,7 @@ fn a_cursor_that_waits_for_the_peer_goes_on_when_the_wait_is_over() {
         (true, false, false, false, true, false),
         (true, false, false, true, false, true),
         (false, false, false, false, false, false),
+        (false, true, false, false, false, false),
     ] {
         let retired = Retired { waits: waited, ..Retired::default() };
         let turn = Turn { stays, retired, ..Turn::default() };
@@ -367,6 +368,9 @@ fn a_cursor_that_waits_for_the_peer_goes_on_when_the_wait_is_over() {
         let name = format!("{waited} {waits} {stays} {has_more}");
         assert_eq!(closing.rewinds, rewinds, "{name}");
         assert_eq!(retired_after(turn, progress, closing).waits, after, "{name}");
+        // Where nothing is left that was told to wait, the wait ends.
+        let awaits = after_turn(progress, turn, closing, bits(0)).awaits_peer;
+        assert_eq!(awaits, waits && (has_more || waited), "{name}");
     }
 }
 

@@ -6,6 +6,11 @@ use CompletionStatus::{Flushed, LocalLength, LocalProtection, LocalQueuePairOper
 /// Epoch of the queue pair.
 const EPOCH: u64 = 0;
 
+/// What acknowledge says: the epoch, and that nothing that is sent here is acknowledged.
+fn now(epoch: u64) -> Now {
+    Now { epoch: bits(epoch), una_psn: bits(0xff_ff00) }
+}
+
 /// A queue pair that has sent the PSNs before 0xff_fffd, which was in error if any was.
 fn record(has_failed: bool) -> Record {
     let psn = bits(0xff_fffd);
@@ -111,7 +116,7 @@ fn a_packet_is_sent_only_if_nothing_forbids_it() {
         let name = format!("{failed} {is_first} {status:?} {are_ok}");
         let header = WqeHeader { is_first, ..packet(status).header };
         let packet = Packet { header, ..packet(status) };
-        let outcome = outcome_of(packet, record(failed), bits(EPOCH), are_ok);
+        let outcome = outcome_of(packet, record(failed), now(EPOCH), are_ok);
         assert_eq!(flag(outcome), expected, "{name}");
         let message = message_of(packet, outcome);
         assert_eq!(message.completion.status, bits(completes as u64), "{name}");
@@ -138,7 +143,7 @@ fn a_local_invalidate_goes_to_control_unless_it_is_flushed_or_refused() {
         (false, Flushed, "flushed"),
         (true, Success, "flushed"),
     ] {
-        let outcome = outcome_of(local(status), record(failed), bits(EPOCH), true);
+        let outcome = outcome_of(local(status), record(failed), now(EPOCH), true);
         assert_eq!(flag(outcome), expected, "{failed} {status:?}");
         assert_eq!(message_of(local(status), outcome).kind.is_local, expected == "invalidation");
         assert_eq!(completes_here(local(status), outcome), expected != "invalidation");
@@ -168,7 +173,7 @@ fn acknowledge_is_told_once_of_a_message_that_no_response_completes() {
     ] {
         let name = format!("{starts} {failed} {status:?} {are_ok}");
         let packet = Packet { starts, ..packet(status) };
-        let outcome = outcome_of(packet, record(failed), bits(EPOCH), are_ok);
+        let outcome = outcome_of(packet, record(failed), now(EPOCH), are_ok);
         assert_eq!(completes_here(packet, outcome), told, "{name}");
         let completion = local_completion_of(packet, outcome);
         assert_eq!((completion.has_failed, completion.psn), (is_later, packet.psn), "{name}");
@@ -189,21 +194,21 @@ fn the_unsent_psn_follows_what_was_sent_and_stands_after_a_failure() {
         (read, true, false, 0xff_fffd),
     ] {
         let packet = Packet { kind, ..packet(Success) };
-        let outcome = outcome_of(packet, record(failed), bits(EPOCH), are_ok);
+        let outcome = outcome_of(packet, record(failed), now(EPOCH), are_ok);
         let after = record_after(packet, record(failed), outcome);
         assert_eq!(after.unsent_psn, bits(expected), "{kind:?} {failed} {are_ok}");
         assert_eq!(issued_of(packet, after).unsent_psn, bits(expected));
     }
     // A WQE that was flushed before it came here is the first that is not sent.
     for packet in [packet(Flushed), local(Success)] {
-        let outcome = outcome_of(packet, record(false), bits(EPOCH), true);
+        let outcome = outcome_of(packet, record(false), now(EPOCH), true);
         assert_eq!(record_after(packet, record(false), outcome).unsent_psn, bits(0xff_fffd));
     }
     // The first packet of a life begins anew, also where it is not sent.
     for (epoch, expected) in [(EPOCH, 0x101), (EPOCH + 1, 0x100)] {
         let header = WqeHeader { is_first: true, ..WqeHeader::default() };
         let packet = Packet { header, psn: bits(0x100), ..packet(Success) };
-        let outcome = outcome_of(packet, record(true), bits(epoch), true);
+        let outcome = outcome_of(packet, record(true), now(epoch), true);
         let after = record_after(packet, record(true), outcome);
         assert_eq!((after.unsent_psn, after.next_psn), (bits(expected), bits(expected)));
         assert!(!after.has_failed);
@@ -220,7 +225,7 @@ fn what_is_sent_again_moves_the_next_psn_and_not_the_unsent_one() {
     ] {
         let header = WqeHeader { is_replay: true, ..WqeHeader::default() };
         let packet = Packet { header, psn: bits(psn), ..packet(Success) };
-        let outcome = outcome_of(packet, record(false), bits(EPOCH), true);
+        let outcome = outcome_of(packet, record(false), now(EPOCH), true);
         let after = record_after(packet, record(false), outcome);
         assert_eq!((after.next_psn, after.unsent_psn), (bits(next), bits(unsent)), "{psn:#x}");
         let issued = issued_of(packet, after);
@@ -247,7 +252,7 @@ fn a_packet_of_an_older_epoch_is_not_sent_and_its_message_is_in_the_pool() {
         let header = WqeHeader { is_replay, is_open: true, ..packet(Success).header };
         let packet = Packet { header, starts, ..packet(Success) };
         let name = format!("{starts} {is_replay} {are_ok}");
-        let outcome = outcome_of(packet, record(false), bits(EPOCH + 1), are_ok);
+        let outcome = outcome_of(packet, record(false), now(EPOCH + 1), are_ok);
         assert!(!outcome.is_sent && is_right(outcome), "{name}");
         assert_eq!(is_new_message(packet), is_new, "{name}");
         assert_eq!(message_of(packet, outcome).completion.status, bits(Success as u64), "{name}");
@@ -260,7 +265,7 @@ fn a_packet_of_an_older_epoch_is_not_sent_and_its_message_is_in_the_pool() {
         );
     }
     // What is in error is in error in any epoch.
-    let outcome = outcome_of(packet(LocalLength), record(false), bits(EPOCH + 1), true);
+    let outcome = outcome_of(packet(LocalLength), record(false), now(EPOCH + 1), true);
     assert!(outcome.is_refused && completes_here(packet(LocalLength), outcome));
 }
 
@@ -278,7 +283,7 @@ fn what_comes_before_the_packet_in_error_is_sent_again_and_nothing_after_it() {
         let name = format!("{psn:#x} {status:?} {are_ok}");
         let header = WqeHeader { is_replay: true, ..WqeHeader::default() };
         let packet = Packet { header, psn: bits(psn), ..packet(status) };
-        let outcome = outcome_of(packet, record(true), bits(EPOCH), are_ok);
+        let outcome = outcome_of(packet, record(true), now(EPOCH), are_ok);
         assert_eq!(flag(outcome), expected, "{name}");
         assert_eq!(completes_here(packet, outcome), told, "{name}");
         assert_eq!(local_completion_of(packet, outcome).has_failed, told, "{name}");
@@ -292,7 +297,7 @@ fn only_open_reads_are_counted_and_their_slots_follow_each_other() {
     for (is_open, expected) in [(false, record(false).reads), (true, bits(0))] {
         let header = WqeHeader { is_open, ..WqeHeader::default() };
         let packet = Packet { header, ..packet(Success) };
-        let outcome = outcome_of(packet, record(false), bits(EPOCH), true);
+        let outcome = outcome_of(packet, record(false), now(EPOCH), true);
         let after = record_after(packet, record(false), outcome);
         assert_eq!((after.reads, issued_of(packet, after).reads), (expected, expected));
         let slot = issued_read_of(packet, record(false)).slot;
@@ -353,4 +358,36 @@ fn two_events_of_a_cycle_count_two() {
     for (one, other, count) in [(false, false, 0), (true, false, 1), (false, true, 1), (true, true, 2)] {
         assert_eq!(ended(one, other), bits(count));
     }
+}
+
+#[test]
+fn what_was_acknowledged_meanwhile_is_not_sent_again_and_fails_no_more() {
+    // PSN of a packet, its READ ends at, oldest unacknowledged PSN; is sent if its checks succeed.
+    for (psn, read_ends, una, is_sent) in [
+        (0x10, None, 0x10, true),
+        (0x10, None, 0x11, false),
+        (0xff_ffff, None, 0x5, false),
+        (0x10, Some(0x14), 0x14, true),
+        (0x10, Some(0x14), 0x15, false),
+    ] {
+        let kind = WqeKind { is_read: read_ends.is_some(), ..WqeKind::default() };
+        let header =
+            WqeHeader { is_replay: true, last_psn: bits(read_ends.unwrap_or(psn)), ..WqeHeader::default() };
+        let now = Now { epoch: bits(EPOCH), una_psn: bits(una) };
+        for (status, are_ok) in [(Success, true), (Success, false), (LocalQueuePairOperation, true)] {
+            let packet = Packet { header, kind, psn: bits(psn), ..packet(status) };
+            let known = Record { unsent_psn: bits(0x20), next_psn: bits(0x20), ..record(false) };
+            let outcome = outcome_of(packet, known, now, are_ok);
+            let name = format!("{psn:#x} {read_ends:?} {una:#x} {status:?} {are_ok}");
+            assert_eq!(outcome.is_sent, is_sent && status == Success && are_ok, "{name}");
+            let fails = is_sent && !(status == Success && are_ok);
+            assert_eq!(record_after(packet, known, outcome).has_failed, fails, "{name}");
+            assert_eq!(completes_here(packet, outcome), fails, "{name}");
+        }
+    }
+    // A key is invalidated once.
+    let header = WqeHeader { is_replay: true, ..WqeHeader::default() };
+    let again = Packet { header, ..local(Success) };
+    let outcome = outcome_of(again, record(false), now(EPOCH), true);
+    assert!(!outcome.is_invalidation && !outcome.is_sent && !completes_here(again, outcome));
 }

@@ -164,14 +164,14 @@ fn a_wqe_is_sent_if_its_queue_pair_sends_and_it_is_right() {
         ),
     ];
     for (name, wqe, life, is_good, is_split) in rows {
-        let admission = admit(false, wqe, life, Rest::default(), open(), true);
+        let admission = admit(false, wqe, life, Rest::default(), open(), true, bits(0));
         assert_eq!((admission.is_good, admission.is_split), (is_good, is_split), "{name}");
         assert_eq!((admission.waits, admission.begins_turn), (false, false), "{name}");
         let message = message_of(false, wqe, false, admission.is_good);
         assert_eq!(message.sends_nothing, !is_good || wqe.kind.is_local, "{name}");
         assert_eq!(message.is_local, is_good && wqe.kind.is_local, "{name}");
         assert!(message.starts, "{name}");
-        let waits = admit(false, wqe, life, Rest { exists: true, ..Rest::default() }, open(), true);
+        let waits = admit(false, wqe, life, Rest { exists: true, ..Rest::default() }, open(), true, bits(0));
         assert!(waits.waits && !waits.wakes, "{name} behind a long message");
     }
 }
@@ -204,7 +204,9 @@ fn wqe_parse_is_woken_once_for_each_long_message() {
         (true, wqe(0), Rest { exists: false, ..left(QUANTUM, false) }, open(), true, false, false),
     ];
     for (index, (is_turn, wqe, rest, window, is_alone, wakes, is_woken)) in rows.into_iter().enumerate() {
-        let admission = admit(is_turn, wqe, served(), rest, window, is_alone);
+        let admission = admit(is_turn, wqe, served(), rest, window, is_alone, bits(0));
+        let stale = admit(is_turn, wqe, served(), rest, window, is_alone, bits(1));
+        assert_eq!(stale.wakes, is_turn && admission.wakes, "a WQE of an older epoch wakes nobody");
         assert_eq!((admission.wakes, admission.is_woken), (wakes, is_woken), "row {index}");
         assert_eq!(admission.begins_turn, is_turn && rest.exists && window.is_open, "row {index}");
         assert_eq!(begin_work(is_turn, wqe, rest, admission).rest.is_woken, is_woken, "row {index}");

@@ -506,8 +506,20 @@ fn messages_that_were_begun_are_taken_again_whatever_is_in_flight() {
         let decision = decide(slot, life(ReadyToSend), back, Retired { count: bits(3), ..retired }, false);
         assert!(decision.jumps && !decision.takes);
     }
-    let decision = decide(overrun, life(ReadyToSend), back, retired, false);
-    assert!(!decision.jumps && !decision.takes, "what is before an overrun cannot be fetched");
+    // One that cannot be read again fails, also if part of it is acknowledged, and nothing after it is sent.
+    let unreadable = WqeSlot { is_unreadable: true, ..first };
+    for (slot, has_ended) in [(overrun, true), (unreadable, false)] {
+        let decision = decide(slot, life(ReadyToSend), back, retired, false);
+        assert!(decision.takes && decision.is_lost && !decision.jumps);
+        let act = act_of(Step::Act, decision);
+        assert!(act.replays && act.leaves && act.changes && !act.begins && !act.holds);
+        let after = after_slot(back, slot, decision, place, bits(0));
+        assert_eq!((after.slot_index, after.next_psn, after.behind), (bits(20), bits(0x200), bits(0)));
+        assert_eq!(after.has_ended, has_ended);
+        let parsed = parsed_of(true, slot, life(ReadyToSend), back, decision, place, after);
+        assert_eq!(parsed.plan.first_psn, bits(0x103), "the message of the oldest unacknowledged PSN");
+        assert!(parsed.reason != 0 && parsed.header.is_replay);
+    }
 }
 
 #[test]
@@ -537,4 +549,17 @@ fn the_last_message_that_is_sent_again_ends_where_the_cursor_was() {
         };
         assert_eq!(after_replay(at_oldest(send, retired), decision).waits_for_long, expected, "{ahead:#x}");
     }
+}
+
+#[test]
+fn a_life_begins_in_the_epoch_that_acknowledge_has_ended_the_last_one_with() {
+    let (send, retired) = begun();
+    let later = Retired { epoch: bits(2), ..retired };
+    let restarted = after_setup(send, event(SetupKind::Restart, 5, QpState::Reset, 3), retired);
+    assert_eq!((restarted.epoch, restarted.behind, restarted.lap), (bits(1), bits(0), bits(0)));
+    // Acknowledge was about to go back when the event came.
+    let psn = after_setup(restarted, event(SetupKind::SendPsn, 5, QpState::ReadyToSend, 3), later);
+    assert_eq!(psn.epoch, bits(2));
+    let next = WqeSlot { index: bits(0), ..slot(WqeOpcode::Send, 0, 0) };
+    assert!(is_next_wqe(next, life(QpState::ReadyToSend), psn, later));
 }

@@ -350,11 +350,14 @@ pub(crate) fn mutate(random: &mut ChaCha8Rng, frame: &[u8], kept: &[u32]) -> Mut
         name: "intact".into(),
         required: Required::Ignored,
     };
-    match random.random_range(0..100) {
+    let mut mutant = match random.random_range(0..100) {
         0..33 => intact(),
         33..72 => field(random, frame.to_vec(), kept),
         _ => shape(random, frame.to_vec()),
-    }
+    };
+    // As the MAC of the sender pads it: a length of IP beyond the packet may be within the frame.
+    mutant.bytes.resize(mutant.bytes.len().max(FRAME_BYTES_MIN), 0);
+    mutant
 }
 
 #[cfg(test)]

@@ -139,7 +139,8 @@ pub(super) fn outcome_of(packet: Packet, record: Record, now: Now, are_ok: Bit) 
     let has_failed = record.has_failed && !packet.header.is_first && !is_before;
     let is_flushed = has_failed || status == CompletionStatus::Flushed as u64;
     let is_success = status == CompletionStatus::Success as u64;
-    let is_refused = !is_flushed && !is_success && !(is_replay && is_stale);
+    let may_fail = !is_replay || !is_stale;
+    let is_refused = !is_flushed && !is_success && may_fail;
     let is_protected = !is_flushed && is_success && !are_ok && !is_stale;
     let is_right = !is_flushed && !is_refused && !is_protected;
     Outcome {

@@ -59,7 +59,7 @@ pub(super) struct Finder {
 
     /// The oldest duplicate.
     pub head: Signal<Out, ReadRequest>,
-    /// There is one.
+    /// `head` is valid, whether it was looked up or not.
     pub has_head: Signal<Out, Bit>,
     /// No duplicate is looked up.
     pub is_idle: Signal<Out, Bit>,

@@ -69,9 +69,9 @@ pub(super) struct ReadyPairs {
     pub takes: Signal<In, Bit>,
     /// The record that was read.
     pub released: Signal<Out, Released>,
-    /// The head of the queue.
+    /// Queue pair whose turn is next.
     pub head: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// There is one.
+    /// `head` is valid: a queue pair waits for its turn.
     pub has_head: Signal<Out, Bit>,
 
     records: Memory<Released, QUEUE_PAIR_BITS>,

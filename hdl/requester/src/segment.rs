@@ -314,7 +314,6 @@ impl Logic for Segment {
         let index = select(is_setup, event.queue_pair, queue_pair);
         self.rests.write_address.next = select(is_sweeping, sweep_index, index);
         self.rests.write_data.next = match step {
-            _ if is_sweeping => nothing_of(rest),
             Step::Store => stored(work.rest, has_ended),
             Step::Setup => after_event(self.rests.read_data.val(), event),
             _ => nothing_of(rest),

@@ -39,9 +39,9 @@
 //! Reset sweeps all records in 1,024 cycles. Protocol 1.6, 3.8; design decisions 4 and 11.
 use crate::messages::{AckCounts, AtomicRelease};
 use record::{
-    COUNT_BITS, Change, ReplyRecord, counts_of, empty_record, ends_reads, enters_queue, extended_count,
-    has_notice, is_current, is_hit, is_reached, may_leave, next_write_count, notice_of, packet_of,
-    pending_of, record_after, record_after_setup, stays_queued,
+    COUNT_BITS, Change, ReplyRecord, counts_of, empty_record, ended_of, ends_reads, enters_queue,
+    extended_count, has_notice, is_current, is_hit, is_reached, may_leave, next_write_count, notice_of,
+    packet_of, pending_of, record_after, record_after_setup, stays_queued,
 };
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
@@ -160,8 +160,8 @@ impl Logic for Ack {
         let is_idle = step == Step::Idle;
         let setup = self.setup.beat.val();
         let failed_write = self.write_failure.beat.val();
-        let closed = self.closings.tx.beat.val();
-        let withdrawn = self.withdrawn.beat.val();
+        let ended =
+            ended_of(self.closings.tx.valid.val(), self.closings.tx.beat.val(), self.withdrawn.beat.val());
         let owed = self.place_reply.beat.val();
         let head = self.ready_queue.tx.beat.val();
         let may_send = self.ready_queue.tx.valid.val()
@@ -186,51 +186,42 @@ impl Logic for Ack {
         self.ready_queue.tx.ready.next = sends;
         if sets {
             self.step.d.next = Step::Setup;
-            self.queue_pair.d.next = setup.queue_pair;
         }
         if fails {
             self.step.d.next = Step::Fail;
-            self.queue_pair.d.next = failed_write.queue_pair;
             self.write.d.next = failed_write;
         }
-        if closes {
+        if closes || withdraws {
             self.step.d.next = Step::Close;
-            self.queue_pair.d.next = closed.queue_pair;
-            self.event.d.next.generation = closed.generation;
-            self.closing_count.d.next = bits::<READ_COUNT_BITS>(1);
-        }
-        if withdraws {
-            self.step.d.next = Step::Close;
-            self.queue_pair.d.next = withdrawn.queue_pair;
-            self.event.d.next.generation = withdrawn.generation;
-            self.closing_count.d.next = withdrawn.count;
+            self.event.d.next.generation = ended.generation;
+            self.closing_count.d.next = ended.count;
         }
         if owes {
             self.step.d.next = Step::Owe;
-            self.queue_pair.d.next = owed.queue_pair;
             self.event.d.next = owed;
             self.event_count.d.next = extended_count(done, owed.write_count);
             self.ready_is_next.d.next = true;
         }
         if sends {
             self.step.d.next = Step::Send;
-            self.queue_pair.d.next = head.queue_pair;
             self.ready_is_next.d.next = false;
         }
         self.records.read_enable.next = is_idle;
-        self.records.read_address.next = if sets {
+        let chosen = if sets {
             setup.queue_pair
         } else if fails {
             failed_write.queue_pair
-        } else if closes {
-            closed.queue_pair
-        } else if withdraws {
-            withdrawn.queue_pair
+        } else if closes || withdraws {
+            ended.queue_pair
         } else if owes {
             owed.queue_pair
         } else {
             head.queue_pair
         };
+        self.records.read_address.next = chosen;
+        if is_idle {
+            self.queue_pair.d.next = chosen;
+        }
         let record = self.records.read_data.val();
         let queue_pair = self.queue_pair.q.val();
         let sweep = self.sweep.q.val();

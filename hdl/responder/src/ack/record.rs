@@ -8,7 +8,7 @@ use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::EXTENDED_BITS;
 use rnic_messages::host::{WriteFailure, WriteOwner};
-use rnic_messages::read::READ_COUNT_BITS;
+use rnic_messages::read::{READ_COUNT_BITS, ReadClosed, ReadsWithdrawn};
 use rnic_messages::receive::AckNotice;
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
@@ -25,6 +25,17 @@ pub(super) const COUNT_BITS: usize = 32;
 /// Bits of the count of READs and atomics that are open: more than the 16 slots of a queue pair and all responses on their way to
 /// the wire.
 pub(super) const OPEN_BITS: usize = 10;
+
+/// READs and atomics that are not open any more: one that is answered to its end, or duplicates that get no answer.
+#[kernel]
+pub(super) fn ended_of(has_closed: Bit, closed: ReadClosed, withdrawn: ReadsWithdrawn) -> ReadsWithdrawn {
+    let one = ReadsWithdrawn {
+        queue_pair: closed.queue_pair,
+        generation: closed.generation,
+        count: bits::<READ_COUNT_BITS>(1),
+    };
+    select(has_closed, one, withdrawn)
+}
 
 /// A reply that a queue pair owes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

@@ -322,3 +322,12 @@ fn each_reply_moves_one_counter() {
         assert_eq!(counts_of(leaves, bits(syndrome), is_stale), expected, "{syndrome:#x}");
     }
 }
+
+#[test]
+fn a_read_that_is_answered_closes_alone_and_duplicates_together() {
+    let closed = ReadClosed { queue_pair: bits(5), generation: bits(6) };
+    let withdrawn = ReadsWithdrawn { queue_pair: bits(7), generation: bits(8), count: bits(9) };
+    let one = ReadsWithdrawn { queue_pair: bits(5), generation: bits(6), count: bits(1) };
+    assert_eq!(ended_of(true, closed, withdrawn), one);
+    assert_eq!(ended_of(false, closed, withdrawn), withdrawn);
+}

@@ -57,7 +57,7 @@ use begin::{
 };
 use packet::{
     Taken, access_of, after_listed, after_packet, after_second, ends_list, is_new_read, is_used_up,
-    listed_part, listed_place, next_parts, packet_of, read_record_of, requests_of, share_after,
+    listed_part, listed_place, next_parts, packet_of, read_record_of, requests_of, share_next,
     step_after_make, step_after_packet, taken_of,
 };
 use rnic_blocks::memory::{Memory, Storage};
@@ -261,12 +261,7 @@ impl Logic for Segment {
         self.read.next = read_record_of(work.rest, message.is_atomic);
         self.read_index.next = cat!(queue_pair, wqe.plan.read_slot);
         self.read_valid.next = makes && is_new_read(work);
-        if loads_turn {
-            self.share.d.next = bits(0);
-        }
-        if makes && !is_turn {
-            self.share.d.next = share_after(self.share.q.val(), work);
-        }
+        self.share.d.next = share_next(loads_turn, makes && !is_turn, self.share.q.val(), work);
 
         // Its access requests, the second one a cycle later, those of a list one after the other.
         let taken: Taken = taken_of(step, work, listed);

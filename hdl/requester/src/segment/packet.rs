@@ -357,6 +357,18 @@ pub(super) fn share_after(share: Bits<9>, work: Work) -> Bits<9> {
     select(share.get_bit(QUANTUM_BITS - 6), share, share + bit_cast::<9, 7>(got) + 1)
 }
 
+/// What WQEs have had after a cycle: a turn that is loaded begins a new count, and a packet of a WQE adds to it.
+#[kernel]
+pub(super) fn share_next(loads_turn: Bit, makes: Bit, share: Bits<9>, work: Work) -> Bits<9> {
+    if loads_turn {
+        bits::<9>(0)
+    } else if makes {
+        share_after(share, work)
+    } else {
+        share
+    }
+}
+
 /// Place in the list that is read next: with the last SGE of a packet, the one of the next.
 #[kernel]
 pub(super) fn listed_place(step: Step, index: Bits<LISTED_BITS>) -> Bits<LISTED_BITS> {

@@ -324,5 +324,9 @@ fn a_packet_counts_as_64_bytes_more_than_its_payload() {
             ..Work::default()
         };
         assert_eq!(share_after(bits(share), work), bits(expected), "{share} {payload}");
+        // A packet, a turn that is loaded, neither.
+        for (loads_turn, makes, next) in [(false, true, expected), (true, false, 0), (false, false, share)] {
+            assert_eq!(share_next(loads_turn, makes, bits(share), work), bits(next), "{share} {payload}");
+        }
     }
 }

@@ -83,7 +83,7 @@ use response::{
     outcome_of, respondent_of, response_of, says_lost,
 };
 use retry::{
-    Recovery, Timeout, after_timeout, counts_after, is_final, recovery_of, timeout_of, timer_set_of,
+    Recovery, Timeout, after_timeout, counts_after, fails_in, recovery_of, timeout_of, timer_set_of,
 };
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::memory::Memory;
@@ -97,7 +97,7 @@ use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSE
 use rnic_messages::transmit::GatherFailure;
 use turn::{
     Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, notice_of, pool_slot_of,
-    retired_after, step_in_turn, tells_control, turn_after, writes_cqe,
+    retired_after, step_after, tells_control, turn_after, writes_cqe,
 };
 
 mod choose;
@@ -348,10 +348,7 @@ impl Logic for Acknowledge {
         let arrival: Arrival = arrival_of(chosen.is_back, packet, returned);
         let agrees = self.own_addresses.agrees.val();
         let fault = fault_of(chosen.is_back, packet, returned, peer, progress.has_failed, agrees);
-        let times_out = step == Step::Timeout;
-        let lost_psn = select(times_out, progress.retired.una_psn, lost.psn);
-        let is_lost = step == Step::Failure || times_out;
-        self.check.d.next = check_of(is_lost, lost_psn, arrival, fault, peer, progress, issued);
+        self.check.d.next = check_of(step, lost.psn, arrival, fault, peer, progress, issued);
         self.timeout.d.next = timeout_of(self.expired.beat.val(), peer, progress, issued);
         let timeout = self.timeout.q.val();
         let check = self.check.q.val();
@@ -364,12 +361,9 @@ impl Logic for Acknowledge {
         self.in_flight_held.d.next =
             in_flight_after(self.in_flight_held.q.val(), defers, responds && chosen.is_back);
         let is_new = lost.generation == peer.generation;
-        let ends = step == Step::Expired && timeout.counts;
         let says_lost = says_lost(check.class, arrival.syndrome, returned);
         let recovery: Recovery = recovery_of(check, outcome, says_lost, peer, progress);
-        let is_refused = responds && is_final(outcome, recovery);
-        let is_lost = step == Step::Lost && is_new && !check.is_over;
-        let fails = !check.keeps && (is_refused || is_lost || (ends && timeout.is_last));
+        let fails = fails_in(step, is_new, check, outcome, recovery, timeout);
 
         // A turn. The pool shows the message at `pool_slot` and the block after its block in the next cycle.
         let turn = self.turn.q.val();
@@ -394,9 +388,7 @@ impl Logic for Acknowledge {
         self.retired_out.next = retired_after(turn, progress, closing);
         self.retired_valid.next = stores;
         self.asked.d.next = step == Step::AskHeld;
-        if stores {
-            self.rewinds.d.next = closing.rewinds;
-        }
+        self.rewinds.d.next = select(stores, closing.rewinds, self.rewinds.q.val());
         self.wakes.rx.valid.next = self.asked.q.val() && (self.begun.val().is_held || self.rewinds.q.val());
         self.wakes.rx.beat.next = queue_pair;
 
@@ -409,13 +401,11 @@ impl Logic for Acknowledge {
             Step::Store => after_turn(progress, turn, closing, home),
             _ => after_response(progress, check, outcome, arrival, returned, recovery, fails),
         };
-        let joins = joins_queue(step, event.kind, is_new, outcome)
-            || ends
-            || (step == Step::Expired && timeout.ends_wait);
+        let joins = joins_queue(step, event.kind, is_new, outcome, timeout);
         self.ready_queue.rx.valid.next = (joins && !progress.is_queued) || (stores && closing.continues);
         self.ready_queue.rx.beat.next = queue_pair;
         let index = select(is_sweeping, self.sweep_index.val(), queue_pair);
-        let writes = joins || (responds && outcome.moves) || ends || stores;
+        let writes = joins || (responds && outcome.moves) || stores;
         self.progresses.write_enable.next = is_sweeping || writes;
         self.timer.d.next = timer_set_of(queue_pair, next);
         self.has_timer.d.next = writes;
@@ -426,13 +416,8 @@ impl Logic for Acknowledge {
         self.peers.write_enable.next = is_sweeping || step == Step::Setup;
         self.peers.write_address.next = index;
         self.peers.write_data.next = select(is_sweeping, no_peer(peer_of(event)), peer_of(event));
-        self.step.d.next = match step {
-            Step::Idle => select(is_idle, first, Step::Idle),
-            Step::Failure => Step::Lost,
-            Step::Timeout => Step::Expired,
-            Step::Check => Step::Response,
-            _ => step_in_turn(step, progress, issued, turn, oldest, closing),
-        };
+        let following = step_after(step, progress, issued, turn, oldest, closing);
+        self.step.d.next = select(is_idle, first, following);
         let counts = counts_of(step, check, outcome, says_lost, fails, is_new, oldest.verdict);
         self.counts_held.d.next = counts_after(counts, step == Step::Expired, timeout, fails);
         self.counts.next = self.counts_held.q.val();

@@ -56,8 +56,9 @@
 //!
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
+use effect::{Effect, counts_of, dropped_of, effect_of};
 use queue::{Change, ReadyPairs};
-use record::{Life, Progress, Response, TURN_LOG2, life_after};
+use record::{Progress, Response, TURN_LOG2};
 use replays::ReplayTable;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -66,7 +67,7 @@ use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{
     READ_COUNT_BITS, READ_SLOT_BITS, ReadRelease, ReadRequest, ReadsServed, ReadsWithdrawn,
 };
-use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SetupKind};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use sender::ResponseSender;
@@ -75,6 +76,7 @@ use step::Step;
 use table::RequestTable;
 use turn::Turn;
 
+mod effect;
 mod finder;
 mod queue;
 mod record;
@@ -199,20 +201,14 @@ impl Logic for ReadResponder {
         let replay = self.replays.replay.val();
 
         // Events. What a turn holds of the queue pair is dropped with its requests.
-        let sets = step == Step::Setup;
-        let restarts = event.kind == SetupKind::Restart;
-        let life_set = life_after(life, event);
-        let drops = sets && (!life_set.serves || restarts);
-        let may_release = step == Step::Release && life.serves && life.generation == release.generation;
-        let fails = may_release && release.write_failed;
-        let releases = may_release && !release.write_failed && released.count != noted.count;
+        let effect: Effect = effect_of(step, event, release, life, released.count != noted.count);
         let is_waiting = progress.served != released.count;
         self.table.queue_pair.next = queue_pair;
         self.table.clears.next = clears;
         self.table.sweep.next = sweep;
-        self.table.sets.next = sets || fails;
-        self.table.drops.next = drops;
-        self.table.next_life.next = select(sets, life_set, Life { write_failed: true, ..life });
+        self.table.sets.next = effect.sets;
+        self.table.drops.next = effect.drops;
+        self.table.next_life.next = effect.life;
         self.table.stores.next = step == Step::Store;
         self.table.request.next = self.request.beat.val();
         self.table.results.next = step == Step::Result;
@@ -257,32 +253,31 @@ impl Logic for ReadResponder {
         self.requests.rx.valid.next = makes && response.payload_bytes.any();
         self.requests.rx.beat.next = self.turn.access_request.val();
         self.sequencer.turn_pair.next = turn_pair;
-        self.sequencer.loses_turn.next = (drops && is_turns) || aborts;
+        self.sequencer.loses_turn.next = (effect.drops && is_turns) || aborts;
         self.sequencer.has_work.next = has_work;
-        let is_early = slot.is_atomic && self.table.arrived.val() == current.atomics;
-        self.sequencer.waits.next = is_early && !is_replaying;
+        let arrived = self.table.arrived.val();
+        self.sequencer.waits.next = slot.is_atomic && arrived == current.atomics && !is_replaying;
         self.sequencer.ends_turn.next = self.turn.ends_turn.val();
 
         // The records after an event or a turn.
         let kept = self.turn.progress_after.val();
         let continues = keeps && (kept.served != released.count || self.replays.remains.val());
-        let had_begun = select(is_turns, current.has_begun, progress.has_begun);
-        let dropped = Progress { has_begun: had_begun && !restarts && !clears, ..Default::default() };
+        let dropped: Progress = dropped_of(select(is_turns, current, progress), effect.stays_begun);
         let record_pair = select(clears, sweep, select(keeps, turn_pair, queue_pair));
         let answers = keeps && !is_replaying;
-        self.progresses.write_enable.next = clears || drops || answers;
+        self.progresses.write_enable.next = clears || effect.drops || answers;
         self.progresses.write_address.next = record_pair;
         self.progresses.write_data.next = select(keeps, kept, dropped);
         self.replays.record_address.next = record_pair;
-        self.replays.forgets.next = clears || drops;
+        self.replays.forgets.next = clears || effect.drops;
         self.replays.keeps.next = keeps && is_replaying;
         self.replays.kept.next = kept;
         self.replays.is_last.next = self.turn.is_last.val();
         self.ready_pairs.record_address.next = record_pair;
         self.ready_pairs.change.next = Change {
-            forgets: clears || drops,
-            stays: drops && !is_turns,
-            releases,
+            forgets: clears || effect.drops,
+            stays: effect.drops && !is_turns,
+            releases: effect.releases,
             // The queue pair may have waited for the result.
             returns: self.table.keeps_value.val() && is_waiting,
             begins: self.replays.begins.val(),
@@ -290,7 +285,7 @@ impl Logic for ReadResponder {
             continues,
             rests: step == Step::Park || (keeps && !continues) || (loads && !has_work),
         };
-        self.has_served.d.next = drops || (answers && self.turn.is_last.val());
+        self.has_served.d.next = effect.drops || (answers && self.turn.is_last.val());
         let count = select(keeps, kept.served, bits::<READ_COUNT_BITS>(0));
         self.served_held.d.next = ReadsServed { queue_pair: record_pair, count };
         self.served.next = self.served_held.q.val();
@@ -299,11 +294,7 @@ impl Logic for ReadResponder {
         self.sender.sweep.next = sweep;
         self.sender.makes.next = makes;
         self.in_flight.next = self.sender.in_flight.val();
-        let counts = self.sender.counts.val();
-        self.counts.next = ReadResponderCounts {
-            duplicate_request: self.replays.is_answered.val(),
-            duplicate_dropped: self.replays.is_unknown.val(),
-            ..counts
-        };
+        let is_unknown = self.replays.is_unknown.val();
+        self.counts.next = counts_of(self.sender.counts.val(), self.replays.is_answered.val(), is_unknown);
     }
 }

@@ -1,7 +1,7 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about a response: whether it is one, what it says, and what
 //! becomes of it (protocol 1.6, 2.5, 2.11, 8.3).
 use super::record::{Failure, Peer, Progress, after_failure, concerns_progress, keeps_failure, lost_failure};
-use super::retry::{Recovery, after_recovery};
+use super::retry::{Recovery, Timeout, after_recovery};
 use super::turn::Verdict;
 use super::{AcknowledgeCounts, Step};
 use crate::messages::{Issued, Response, Retired};
@@ -161,11 +161,11 @@ pub(super) fn returned_fault(returned: ResponseNotice, peer: Peer, has_failed: B
     if is_current && receives(peer.state) && !has_failed { Fault::None } else { Fault::Silent }
 }
 
-/// Finds out about a response, or about the packet of PSN `lost_psn`, which was not sent. `fault` is that of the
-/// response unless it is a CNP.
+/// Finds out about a response, or about the packet of PSN `lost_psn`, which was not sent, or of a timeout, as `step` says.
+/// `fault` is that of the response unless it is a CNP.
 #[kernel]
 pub(super) fn check_of(
-    is_lost: Bit,
+    step: Step,
     lost_psn: Bits<24>,
     arrival: Arrival,
     fault: Fault,
@@ -174,13 +174,11 @@ pub(super) fn check_of(
     issued: Issued,
 ) -> Check {
     let retired = progress.retired;
-    // Data for which no READ waits fails the oldest message, whatever its PSN is.
-    let failing_psn = if is_lost {
-        lost_psn
-    } else if arrival.class == ResponseClass::ReadData {
-        retired.una_psn
-    } else {
-        arrival.psn
+    // A timeout fails the oldest message, and so does data for which no READ waits, whatever its PSN is.
+    let failing_psn = match step {
+        Step::Failure => lost_psn,
+        Step::Check if arrival.class != ResponseClass::ReadData => arrival.psn,
+        _ => retired.una_psn,
     };
     Check {
         fault: if arrival.class == ResponseClass::Congestion { Fault::Silent } else { fault },
@@ -335,12 +333,19 @@ pub(super) fn after_loss(progress: Progress, check: Check, is_own: Bit, fails: B
 /// Says whether a step puts the queue pair into the ready queue: it may have something to complete. `is_current`
 /// says that a failure is of the queue pair's generation.
 #[kernel]
-pub(super) fn joins_queue(step: Step, kind: SetupKind, is_current: Bit, outcome: Outcome) -> Bit {
+pub(super) fn joins_queue(
+    step: Step,
+    kind: SetupKind,
+    is_current: Bit,
+    outcome: Outcome,
+    timeout: Timeout,
+) -> Bit {
     match step {
         Step::Setup => concerns_progress(kind),
         Step::Local => true,
         Step::Lost => is_current,
         Step::Response => outcome.joins,
+        Step::Expired => timeout.counts || timeout.ends_wait,
         _ => false,
     }
 }

@@ -1,8 +1,8 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about going back: when a loss, a timeout or an RNR NAK makes it, which retry it
 //! takes, what the timer of a queue pair is set to, and what becomes of its expiry (protocol 2.5 to 2.7).
-use super::AcknowledgeCounts;
 use super::record::{Failure, Peer, Progress, after_failure, sends};
 use super::response::{Check, Outcome};
+use super::{AcknowledgeCounts, Step};
 use crate::messages::{ATTEMPT_BITS, Expired, Issued, RNR_CODE_BITS, TimerKind, TimerOrder, TimerSet};
 use crate::response_class::ResponseClass;
 use rnic_kernel::prelude::*;
@@ -92,6 +92,26 @@ pub(super) fn recovery_of(
 #[kernel]
 pub(super) fn is_final(outcome: Outcome, recovery: Recovery) -> Bit {
     outcome.refuses && !recovery.rewinds && !recovery.waits && !recovery.is_due
+}
+
+/// Says whether a step makes a message fail: a response that refuses it, a packet of it that could not be sent, or a timeout
+/// without a retry left; but no earlier failure is known. `is_current` says that the packet was of the queue pair's generation.
+#[kernel]
+pub(super) fn fails_in(
+    step: Step,
+    is_current: Bit,
+    check: Check,
+    outcome: Outcome,
+    recovery: Recovery,
+    timeout: Timeout,
+) -> Bit {
+    let fails = match step {
+        Step::Response => is_final(outcome, recovery),
+        Step::Lost => is_current && !check.is_over,
+        Step::Expired => timeout.counts && timeout.is_last,
+        _ => false,
+    };
+    fails && !check.keeps
 }
 
 /// Record after a response, as far as retries are concerned.

@@ -409,9 +409,9 @@ pub(super) fn step_after_store(turn: Turn, closing: Closing) -> Step {
     if turn.frees || !closing.has_more || closing.rewinds { Step::AskHeld } else { Step::Idle }
 }
 
-/// Says what follows a step of a turn; after all others the block is idle.
+/// Says what follows a step; after the last one of an input, and while nothing is chosen, the block is idle.
 #[kernel]
-pub(super) fn step_in_turn(
+pub(super) fn step_after(
     step: Step,
     progress: Progress,
     issued: Issued,
@@ -420,6 +420,9 @@ pub(super) fn step_in_turn(
     closing: Closing,
 ) -> Step {
     match step {
+        Step::Failure => Step::Lost,
+        Step::Timeout => Step::Expired,
+        Step::Check => Step::Response,
         Step::Load => step_after_load(progress, issued),
         Step::Block => Step::Message,
         Step::Message => Step::Complete,

@@ -45,7 +45,7 @@ fn issued() -> Issued {
 fn check(class: ResponseClass, psn: u64, has_open: bool) -> Check {
     let arrival = Arrival { class, psn: bits(psn), ..Arrival::default() };
     let issued = Issued { reads: bits(u64::from(has_open)), ..issued() };
-    check_of(false, bits(0), arrival, Fault::None, peer(ReadyToSend), progress(), issued)
+    check_of(Step::Check, bits(0), arrival, Fault::None, peer(ReadyToSend), progress(), issued)
 }
 
 #[test]
@@ -204,13 +204,14 @@ fn a_psn_is_in_flight_from_the_oldest_unacknowledged_one_to_the_one_before_the_n
         ("nothing in flight", Issued { count: bits(0), ..issued() }),
         ("of an older generation", Issued { generation: bits(2), ..issued() }),
     ] {
-        let check = check_of(false, bits(0), arrival, Fault::None, peer(ReadyToSend), progress(), issued);
+        let check =
+            check_of(Step::Check, bits(0), arrival, Fault::None, peer(ReadyToSend), progress(), issued);
         assert!(!outcome_of(check, false, bits(ACKNOWLEDGE), false).is_good, "{name}");
     }
     let faulty = Check { fault: Fault::Partition, ..check(Acknowledges, 0, false) };
     assert_eq!(outcome_of(faulty, false, bits(ACKNOWLEDGE), false), Outcome::default());
     let congestion = check_of(
-        false,
+        Step::Check,
         bits(0),
         Arrival { class: Congestion, ..arrival },
         Fault::UnknownQp,
@@ -279,21 +280,19 @@ fn a_refusal_acknowledges_what_is_before_its_psn_and_an_ack_its_own_too() {
 #[test]
 fn the_message_that_fails_is_that_of_the_psn_or_the_oldest() {
     let una_psn = progress().retired.una_psn;
-    // A packet that was not sent, class of the response; PSN.
-    for (is_lost, class, expected) in [
-        (true, ReadData, bits(0x55)),
-        (true, Refusal, bits(0x55)),
-        (false, Refusal, bits(1)),
-        (false, ReadData, una_psn),
+    // Step, class of the response; PSN.
+    for (step, class, expected) in [
+        (Step::Failure, ReadData, bits(0x55)),
+        (Step::Failure, Refusal, bits(0x55)),
+        (Step::Check, Refusal, bits(1)),
+        (Step::Check, ReadData, una_psn),
+        (Step::Timeout, Refusal, una_psn),
     ] {
         let arrival = Arrival { class, psn: bits(1), ..Arrival::default() };
-        let check =
-            check_of(is_lost, bits(0x55), arrival, Fault::None, peer(ReadyToSend), progress(), issued());
-        assert_eq!((check.failing_psn, check.keeps), (expected, false), "{is_lost} {class:?}");
+        let check = check_of(step, bits(0x55), arrival, Fault::None, peer(ReadyToSend), progress(), issued());
+        assert_eq!((check.failing_psn, check.keeps), (expected, false), "{step:?} {class:?}");
         let known = Progress { will_fail: true, failed_psn: expected, ..progress() };
-        assert!(
-            check_of(is_lost, bits(0x55), arrival, Fault::None, peer(ReadyToSend), known, issued()).keeps
-        );
+        assert!(check_of(step, bits(0x55), arrival, Fault::None, peer(ReadyToSend), known, issued()).keeps);
     }
 }
 
@@ -353,8 +352,24 @@ fn a_queue_pair_is_queued_when_it_may_have_something_to_complete() {
         (Step::Check, SetupKind::Life, true, joins, false),
         (Step::Idle, SetupKind::Life, true, joins, false),
         (Step::Store, SetupKind::Life, true, joins, false),
+        (Step::Expired, SetupKind::Life, true, joins, false),
     ] {
-        assert_eq!(joins_queue(step, kind, is_current, outcome), expected, "{step:?} {kind:?}");
+        let found = joins_queue(step, kind, is_current, outcome, Timeout::default());
+        assert_eq!(found, expected, "{step:?} {kind:?}");
+    }
+    let silence = Timeout { counts: true, ..Timeout::default() };
+    let end = Timeout { ends_wait: true, ..Timeout::default() };
+    for (step, timeout, expected) in [
+        (Step::Expired, silence, true),
+        (Step::Expired, end, true),
+        (Step::Timeout, silence, false),
+        (Step::Response, end, false),
+    ] {
+        assert_eq!(
+            joins_queue(step, SetupKind::Path, true, quiet, timeout),
+            expected,
+            "{step:?} {timeout:?}"
+        );
     }
 }
 

@@ -206,3 +206,31 @@ fn a_timeout_moves_one_counter_and_its_failure_one_more() {
     let other = AcknowledgeCounts { nak_received: true, retry_exhausted: true, ..none };
     assert_eq!(counts_after(other, false, timeout, true), other);
 }
+
+#[test]
+fn a_message_fails_by_a_refusal_a_loss_or_the_last_timeout_unless_an_earlier_failure_is_known() {
+    let refuses = Outcome { refuses: true, ..Outcome::default() };
+    let again = Recovery { rewinds: true, ..Recovery::default() };
+    let none = Recovery::default();
+    let last = Timeout { counts: true, is_last: true, ..Timeout::default() };
+    let over = Check { is_over: true, ..Check::default() };
+    let new = Check::default();
+    for (step, is_current, check, outcome, recovery, timeout, expected) in [
+        (Step::Response, false, new, refuses, none, Timeout::default(), true),
+        (Step::Response, false, new, refuses, again, Timeout::default(), false),
+        (Step::Response, true, new, Outcome::default(), none, last, false),
+        (Step::Lost, true, new, Outcome::default(), none, Timeout::default(), true),
+        (Step::Lost, false, new, refuses, none, last, false),
+        (Step::Lost, true, over, refuses, none, last, false),
+        (Step::Expired, false, new, Outcome::default(), none, last, true),
+        (Step::Expired, true, new, refuses, none, Timeout { is_last: false, ..last }, false),
+        (Step::Expired, true, new, refuses, none, Timeout { counts: false, ..last }, false),
+        (Step::Check, true, new, refuses, none, last, false),
+        (Step::Store, true, new, refuses, none, last, false),
+    ] {
+        let found = fails_in(step, is_current, check, outcome, recovery, timeout);
+        assert_eq!(found, expected, "{step:?} {is_current} {check:?} {timeout:?}");
+        let known = Check { keeps: true, ..check };
+        assert!(!fails_in(step, is_current, known, outcome, recovery, timeout), "{step:?}");
+    }
+}

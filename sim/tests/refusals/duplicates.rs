@@ -1,20 +1,15 @@
 //! READs and atomics that a peer asks for again: traces C and G of protocol 3.12, replays in the middle of other answers, more of
 //! them than slots, and replays of a region that is gone.
-use crate::rig::{IPV4, IPV6, Rig, Version, path_to_card};
+use crate::asker::{Asker, FIRST_PSN, Said, responses, same, same_in_any_order, shown};
+use crate::rig::{IPV4, IPV6, Rig, Version};
 use anyhow::{Context, Result, ensure};
-use rnic_driver::state::ReadyToSend;
-use rnic_driver::{QueuePair, RemoteMemory, RemoteRights};
-use rnic_endpoint::packet::Packet;
+use rnic_driver::RemoteRights;
 use rnic_layout::opcode::Operation as Op;
 use rnic_layout::path::Pmtu;
-use rnic_layout::psn::Psn;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_layout::wire::extended::{AethRepr, AtomicEthRepr, RethRepr};
-use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
+use rnic_layout::wire::ExtendedRepr;
+use rnic_layout::wire::extended::{AtomicEthRepr, RethRepr};
 
-/// QPN of a peer that the endpoint does not have, and its first PSN.
-const PEER: u32 = 0x57;
-const FIRST_PSN: u32 = 0xff_fffe;
 /// Bytes of the card's region; its last ones are a word for atomics.
 const WINDOW_BYTES: usize = 30_000;
 const WORD: usize = WINDOW_BYTES - 8;
@@ -24,149 +19,15 @@ const ADDEND: u64 = 0x1_0000;
 /// READs and atomics that may be in flight.
 const DEPTH: u8 = 4;
 
-/// A packet of the card: opcode, PSN, MSN of its AETH, and what it carries.
-type Said = (Op, u32, Option<u32>, Vec<u8>);
-
-/// A peer without a requester: its frames are made by hand.
-struct Asker {
-    queue_pair: QueuePair<ReadyToSend>,
-    version: Version,
-    remote: RemoteMemory,
-}
-
-impl Asker {
-    fn connect(
-        rig: &mut Rig,
-        version: Version,
-        pmtu: Pmtu,
-        remote: RemoteMemory,
-        depth: u8,
-    ) -> Result<Asker> {
-        let queue_pair = rig.new_queue_pair(RemoteRights::ALL)?;
-        let queue_pair = rig.connect_with(queue_pair, PEER, version, pmtu, FIRST_PSN, |options| {
-            options.destination_read_atomic = Some(depth);
-        })?;
-        rig.settle()?;
-        Ok(Asker { queue_pair, version, remote })
-    }
-
-    fn frame(&self, operation: Op, psn: u32, headers: Vec<ExtendedRepr>, payload: Vec<u8>) -> Vec<u8> {
-        let bth = BthRepr::new(operation.code(), self.queue_pair.number(), Psn::wrapping(psn));
-        let is_read = matches!(operation, Op::ReadRequest | Op::FetchAdd | Op::CompareSwap);
-        let ack_request = !is_read && !matches!(operation, Op::WriteFirst | Op::WriteMiddle);
-        Packet::new(BthRepr { ack_request, ..bth }, headers, payload).frame(&path_to_card(self.version), 1)
-    }
-
-    fn reth(&self, at: usize, length: usize) -> ExtendedRepr {
-        ExtendedRepr::Reth(RethRepr {
-            virtual_address: self.remote.address + at as u64,
-            remote_key: self.remote.key,
-            dma_length: length as u32,
-        })
-    }
-
-    fn read(&self, psn: u32, at: usize, length: usize) -> Vec<u8> {
-        self.frame(Op::ReadRequest, psn, vec![self.reth(at, length)], Vec::new())
-    }
-
-    fn fetch_add(&self, psn: u32) -> Vec<u8> {
-        let atomic = AtomicEthRepr {
-            virtual_address: self.remote.address + WORD as u64,
-            remote_key: self.remote.key,
-            swap_add: ADDEND,
-            compare: 0,
-        };
-        self.frame(Op::FetchAdd, psn, vec![ExtendedRepr::AtomicEth(atomic)], Vec::new())
-    }
-
-    fn send(&self, psn: u32) -> Vec<u8> {
-        self.frame(Op::SendOnly, psn, Vec::new(), Vec::new())
-    }
-
-    /// What the card has sent to the peer.
-    fn heard(&self, rig: &mut Rig) -> Result<Vec<Said>> {
-        let mut said = Vec::new();
-        for frame in rig.heard() {
-            let packet = PacketRepr::parse(&frame).map_err(|reason| anyhow::anyhow!("{reason:?}"))?;
-            if packet.bth.destination_qp != PEER {
-                continue;
-            }
-            let operation =
-                rnic_layout::opcode::lookup(packet.bth.opcode).context("it is assigned")?.operation;
-            let (mut msn, mut carries) = (None, packet.payload.to_vec());
-            for header in packet.extended_headers() {
-                match header {
-                    ExtendedRepr::Aeth(AethRepr { syndrome, msn: told }) => {
-                        msn = Some(told.value());
-                        if operation == Op::Acknowledge && syndrome != 0x1f {
-                            carries.push(syndrome);
-                        }
-                    }
-                    ExtendedRepr::AtomicAckEth(atomic) => carries.extend(atomic.original.to_le_bytes()),
-                    _ => {}
-                }
-            }
-            said.push((operation, packet.bth.psn.value(), msn, carries));
-        }
-        Ok(said)
-    }
-
-    /// Sends frames, and waits until the card has said this many packets, and says no more.
-    fn ask(&self, rig: &mut Rig, frames: &[Vec<u8>], count: usize) -> Result<Vec<Said>> {
-        let mut said = Vec::new();
-        rig.send(frames);
-        rig.wait("the answers", |rig| {
-            said.extend(self.heard(rig)?);
-            Ok((said.len() >= count).then_some(()))
-        })
-        .with_context(|| format!("after {}", shown(&said)))?;
-        rig.idle(100);
-        said.extend(self.heard(rig)?);
-        ensure!(said.len() == count, "{} packets, not {count}: {}", said.len(), shown(&said));
-        Ok(said)
-    }
-}
-
-/// Packets in one line.
-fn shown(said: &[Said]) -> String {
-    let one = |(operation, psn, msn, carried): &Said| {
-        let start = &carried[..carried.len().min(8)];
-        format!("{operation:?} {psn:#x} MSN {msn:?}, {} bytes {start:02x?}", carried.len())
+/// A FETCH_ADD of the word.
+fn fetch_add(asker: &Asker, psn: u32) -> Vec<u8> {
+    let atomic = AtomicEthRepr {
+        virtual_address: asker.remote.address + WORD as u64,
+        remote_key: asker.remote.key,
+        swap_add: ADDEND,
+        compare: 0,
     };
-    said.iter().map(one).collect::<Vec<_>>().join("; ")
-}
-
-fn same(said: &[Said], expected: &[Said]) -> Result<()> {
-    let place = said.iter().zip(expected).position(|(said, expected)| said != expected);
-    let place = place.or((said.len() != expected.len()).then_some(said.len().min(expected.len())));
-    let Some(place) = place else { return Ok(()) };
-    let [said, expected] = [said, expected].map(|all| shown(&all[place..all.len().min(place + 3)]));
-    anyhow::bail!("packet {place} on: {said}, not {expected}")
-}
-
-fn same_in_any_order(said: &[Said], expected: &[Said]) -> Result<()> {
-    let [said, expected] = [said, expected].map(|all| {
-        let mut all = all.to_vec();
-        all.sort_by_key(|one| one.0.code());
-        all
-    });
-    same(&said, &expected)
-}
-
-/// The responses to a READ; the first and the last carry an MSN.
-fn responses(psn: u32, msn: u32, bytes: &[u8], pmtu: usize) -> Vec<Said> {
-    let count = bytes.len().div_ceil(pmtu);
-    let response = |(index, piece): (usize, &[u8])| {
-        let operation = match (index, index + 1 == count) {
-            (0, true) => Op::ReadResponseOnly,
-            (0, false) => Op::ReadResponseFirst,
-            (_, false) => Op::ReadResponseMiddle,
-            (_, true) => Op::ReadResponseLast,
-        };
-        let msn = (operation != Op::ReadResponseMiddle).then_some(msn);
-        (operation, (psn + index as u32) & 0xff_ffff, msn, piece.to_vec())
-    };
-    bytes.chunks(pmtu).enumerate().map(response).collect()
+    asker.frame(Op::FetchAdd, psn, vec![ExtendedRepr::AtomicEth(atomic)], Vec::new())
 }
 
 pub(crate) fn answered(rig: &mut Rig) -> Result<()> {
@@ -194,7 +55,7 @@ fn traces(rig: &mut Rig, version: Version) -> Result<()> {
     let last = asker.frame(Op::WriteLast, 0, Vec::new(), written[2048..].to_vec());
     let ack = |psn, msn| (Op::Acknowledge, psn, Some(msn), Vec::new());
     ensure!(asker.ask(rig, &[first, middle, last], 1)? == [ack(0, 1)], "the ACK of the WRITE");
-    let asked = [asker.read(1, 100, 3000), asker.send(4), asker.fetch_add(5)];
+    let asked = [asker.read(1, 100, 3000), asker.send(4), fetch_add(&asker, 5)];
     let mut image = bytes.clone();
     image[..2500].copy_from_slice(&written);
     let said = asker.ask(rig, &asked, 5)?;
@@ -207,7 +68,7 @@ fn traces(rig: &mut Rig, version: Version) -> Result<()> {
     // Memory is read again, and so what it holds now.
     window.write(1200, &[0x5a; 100])?;
     image[1200..1300].fill(0x5a);
-    let again = [asker.read(2, 1124, 1976), asker.send(4), asker.fetch_add(5)];
+    let again = [asker.read(2, 1124, 1976), asker.send(4), fetch_add(&asker, 5)];
     let said = asker.ask(rig, &again, 4)?;
     same(&said[..2], &responses(2, 4, &image[1124..3100], 1024))?;
     // The ACK of all waits for the READ, and may wait for the atomic.
@@ -230,7 +91,7 @@ fn traces(rig: &mut Rig, version: Version) -> Result<()> {
         asker.read(1, 101, 3000),
         asker.read(3, 1124, 1976),
         asker.read(4, 100, 100),
-        asker.fetch_add(4),
+        fetch_add(&asker, 4),
     ];
     asker.ask(rig, &unknown, 0)?;
     let moved = rig.moved()?;

@@ -12,6 +12,7 @@
 //! * [`numbers`]: numbers of objects whose destruction the card has not confirmed;
 //! * [`events`]: event queues that software does not read;
 //! * [`interrupts`]: events and interrupts that are armed, masked and moderated, and a completion queue that overruns;
+//! * [`middle`]: regions that end, and receives that are missing, in the middle of a message;
 //! * [`holds`]: what a send queue holds back until the peer has answered, and what it asks an answer for;
 //! * [`silence`]: peers that do not answer;
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
@@ -21,6 +22,7 @@
 //! * [`faults`]: host memory that the card cannot access.
 //!
 //! All tests run at 64 and at 512 bits, under all monitors.
+mod asker;
 mod atomics;
 mod duplicates;
 mod events;
@@ -30,6 +32,7 @@ mod holds;
 mod interpose;
 mod interrupts;
 mod legal;
+mod middle;
 mod numbers;
 mod own_atomics;
 mod own_reads;
@@ -185,6 +188,13 @@ fn duplicates_are_answered(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
+fn messages_end_in_their_middle(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 17)?;
+    let ended = middle::regions_end_and_receives_are_missing(&mut rig);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
 fn traces_of_a_lossy_wire(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 15)?;
     let ended = traces::of_requester(&mut rig);
@@ -193,6 +203,7 @@ fn traces_of_a_lossy_wire(width_bits: u32) -> Result<()> {
 }
 
 at_both_widths! {
+    messages_end_in_their_middle: messages_end_in_their_middle_at_64_bits, messages_end_in_their_middle_at_512_bits;
     traces_of_a_lossy_wire: traces_of_a_lossy_wire_at_64_bits, traces_of_a_lossy_wire_at_512_bits;
     everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;
     what_is_lost_is_sent_again: what_is_lost_is_sent_again_at_64_bits, what_is_lost_is_sent_again_at_512_bits;

@@ -11,12 +11,13 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::REG_TIMER_UNIT;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
 use rnic_machine::host::Bar as Window;
+use std::collections::BTreeMap;
 
 /// QPN of the endpoint's side in the first trace, and the first PSN of the card.
 const FIRST_PEER: u32 = 0x58;
 const FIRST_PSN: u32 = 0xff_fffe;
 /// Unit of the timers in cycles of 4 ns, and the timeout: T is 131 us.
-const UNIT: u64 = 128;
+pub(crate) const UNIT: u64 = 128;
 const TIMEOUT: u8 = 8;
 /// Shortest delay of an RNR NAK with the timer code of the endpoint, in this unit: 640 us are 157 units.
 const RNR_PS: u64 = 157 * UNIT * 4_000;
@@ -249,12 +250,17 @@ fn run(rig: &mut Rig, trace: &Trace, peer: u32) -> Result<()> {
     rig.set_faults(None);
     ensure!(done.iter().map(|done| done.wr_id).eq(0..trace.messages as u64), "{done:?}");
     ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
-    let heard = heard(rig, peer);
+    let frames = rig.heard();
+    let heard = heard_of(&frames, peer);
     let before = heard.iter().zip(&ALL).take_while(|(heard, all)| heard == all).count();
     let (again, rest) = heard[before..].split_at(trace.again.len().min(heard.len() - before));
     ensure!(before >= trace.before && again == trace.again, "{heard:x?}");
     let mut may_follow = trace.may_follow.iter();
     ensure!(rest.iter().all(|one| may_follow.any(|other| other == one)), "{rest:x?} follow");
+    // A READ that goes on in its middle is another request than before.
+    let is_repeated = again.iter().any(|request| ALL[..trace.before].contains(request));
+    let repeated = ensure_repeated(&frames, peer)?;
+    ensure!(repeated > 0 || !is_repeated, "nothing is repeated");
     rig.endpoint(|endpoint| {
         let memory = &endpoint.memory().bytes;
         let is_changed = trace.messages == 1;
@@ -278,9 +284,23 @@ fn run(rig: &mut Rig, trace: &Trace, peer: u32) -> Result<()> {
     Ok(())
 }
 
+/// What was sent again is what was sent before: all headers but AckReq, and the payload (protocol 2.8).
+fn ensure_repeated(frames: &[Vec<u8>], peer: u32) -> Result<usize> {
+    let packets = frames.iter().filter_map(|frame| PacketRepr::parse(frame).ok());
+    let mut first = BTreeMap::new();
+    let mut count = 0;
+    for packet in packets.filter(|packet| packet.bth.destination_qp == peer) {
+        let mut plain = packet;
+        plain.bth.ack_request = false;
+        let before = *first.entry((packet.bth.psn.value(), packet.bth.opcode)).or_insert(plain);
+        ensure!(before == plain, "{before:x?} is repeated as {plain:x?}");
+        count += 1;
+    }
+    Ok(count - first.len())
+}
+
 /// Requests to the endpoint's side, in order.
-fn heard(rig: &Rig, peer: u32) -> Vec<Request> {
-    let frames = rig.heard();
+fn heard_of(frames: &[Vec<u8>], peer: u32) -> Vec<Request> {
     let packets = frames.iter().filter_map(|frame| PacketRepr::parse(frame).ok());
     let mine = packets.filter(|packet| packet.bth.destination_qp == peer);
     mine.map(|packet| {

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! A response takes 2 cycles, a turn 5 more. Latency 13 cycles from `release` to `gather`, with a region table
-//! that answers in one, and at most 24 more for a duplicate, which has to be looked up.
+//! that answers in one, and at most 25 more for a duplicate, which has to be looked up.
 //!
 //! 1. READs of a queue pair are answered in the order of their requests, each once and only when released.
 //!    Their responses are FIRST, MIDDLE, LAST, or ONLY, with the bytes of the region as they are when they are

@@ -61,7 +61,7 @@ pub(super) struct ReplayTable {
     pub seek_slot: Signal<Out, Bits<READ_SLOT_BITS>>,
     /// The slot that was read in the last cycle.
     pub slot: Signal<In, Slot>,
-    /// The oldest duplicate is released, and leaves.
+    /// The oldest duplicate is released, and leaves. The records of its queue pair were read two cycles before.
     pub repeats: Signal<In, Bit>,
     /// Its queue pair was restarted or has failed.
     pub is_dropped: Signal<In, Bit>,
@@ -99,6 +99,8 @@ pub(super) struct ReplayTable {
     /// To ack: duplicates that get no answer; registered.
     pub withdrawn: StreamTx<ReadsWithdrawn>,
 
+    /// What becomes of the oldest duplicate, decided in the cycle before `repeats`.
+    action: DFF<Action>,
     finder: Finder,
     replays: Memory<Replay, QUEUE_PAIR_BITS>,
     withdrawals: Fifo<ReadsWithdrawn, 2, 3>,
@@ -127,7 +129,8 @@ impl Logic for ReplayTable {
         let repeats = self.repeats.val();
         let is_begun = has_begun(found.slot, noted, self.progress.val());
         let is_live = life.serves && life.generation == again.generation && !self.is_dropped.val();
-        let action = action_of(is_live, found, is_begun, replay, noted);
+        self.action.d.next = action_of(is_live, found, is_begun, replay, noted);
+        let action = self.action.q.val();
         let repeated = replay_after(replay, action, found, again.msn);
         let begins = repeats && action == Action::Begin;
 

@@ -1,7 +1,8 @@
 //! State machine of [`ReadResponder`](super::ReadResponder).
 //!
 //! ```text
-//!  Clear ──> Idle ──> Setup, Store, Release, Seek, Repeat, Result ──> Idle, or Make if a turn was interrupted
+//!  Clear ──> Idle ──> Setup, Store, Release, Seek, Result ──> Idle, or Make if a turn was interrupted
+//!              ├────> Weigh ──> Repeat ────────────────────> Idle, or Make if a turn was interrupted
 //!              └────> Load ──> Fetch ──> Plan ──> Make ──> Look ──> Keep ──> Idle
 //!                       │        └─> Park ─┐ ^      │
 //!                       └────────────> Idle<┘ └──────┘ next response
@@ -25,6 +26,8 @@ pub(super) enum Step {
     /// Has a duplicate looked up.
     Seek,
     /// Decides about the duplicate.
+    Weigh,
+    /// Does what was decided.
     Repeat,
     /// Stores the result of an atomic.
     Result,
@@ -87,7 +90,7 @@ pub(super) fn release_step(release: ReadRelease, is_done: Bit) -> Step {
     if !release.is_again {
         Step::Release
     } else if is_done || release.is_dropped {
-        Step::Repeat
+        Step::Weigh
     } else {
         Step::Seek
     }
@@ -108,6 +111,7 @@ pub(super) fn step_after(step: Step, inputs: Inputs) -> Step {
         Step::Setup | Step::Store | Step::Release | Step::Seek | Step::Repeat | Step::Result => {
             select(inputs.resumes, Step::Make, Step::Idle)
         }
+        Step::Weigh => Step::Repeat,
         Step::Load => select(inputs.has_work, Step::Fetch, Step::Idle),
         Step::Fetch => select(inputs.waits, Step::Park, Step::Plan),
         Step::Plan => Step::Make,
@@ -154,13 +158,14 @@ mod tests {
         let makes = Inputs { makes: true, ..NONE };
         let ends = Inputs { makes: true, ends_turn: true, ..NONE };
         let all = [event, swept, turn, resumes, work, waits, makes, ends];
-        let rows: [(Step, Step, &[(Inputs, Step)]); 15] = [
+        let rows: [(Step, Step, &[(Inputs, Step)]); 16] = [
             (Clear, Clear, &[(swept, Idle)]),
             (Idle, Idle, &[(event, Store), (turn, Load)]),
             (Setup, Idle, &[(resumes, Make)]),
             (Store, Idle, &[(resumes, Make)]),
             (Release, Idle, &[(resumes, Make)]),
             (Seek, Idle, &[(resumes, Make)]),
+            (Weigh, Repeat, &[]),
             (Repeat, Idle, &[(resumes, Make)]),
             (Result, Idle, &[(resumes, Make)]),
             (Load, Idle, &[(work, Fetch)]),
@@ -202,8 +207,8 @@ mod tests {
             (release(false, false), false, Release),
             (release(false, false), true, Release),
             (release(true, false), false, Seek),
-            (release(true, false), true, Repeat),
-            (release(true, true), false, Repeat),
+            (release(true, false), true, Weigh),
+            (release(true, true), false, Weigh),
         ] {
             assert_eq!(release_step(release, is_done), step);
         }

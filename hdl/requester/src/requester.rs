@@ -56,6 +56,7 @@ use crate::wqe_check::WqeCheck;
 use crate::wqe_fetch::{SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
 use crate::wqe_pair::WqePair;
 use crate::wqe_parse::WqeParse;
+use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
@@ -156,6 +157,8 @@ pub struct Requester {
     wqe_check: WqeCheck,
     checked: Fifo<CheckedWqe, 4, 5>,
     listed_sges: Fifo<Sge, 4, 5>,
+    // Wide beats that meet no logic behind the queue.
+    #[init(Fifo::new(Storage::Block))]
     inline_data: Fifo<Bits<SLOT_BITS>, 4, 5>,
     segment: Segment,
     issue: Issue,

@@ -81,6 +81,8 @@ pub(super) struct WqeLines {
     errors: Memory<Bit, WQE_BITS>,
     fetch_queue: Fifo<Fetch, 6, 7>,
     reads: RegisterSlice<HostSpan>,
+    // Wide beats, with six levels behind the queue in scatter.
+    #[init(Fifo::new(Storage::Block))]
     given: Fifo<ReceiveWqe, 3, 4>,
 
     waiting: DFF<Draft>,

@@ -123,6 +123,8 @@ pub(super) struct Sequencer {
     current: Reg<Step>,
     swept: Reg<Bits<QUEUE_PAIR_BITS>>,
     pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
+    /// It is the queue pair of the last turn.
+    is_turns_pair: Reg<Bit>,
     /// A queue pair has its turn.
     has_turn: Reg<Bit>,
     /// An event was taken since the last response, so the turn comes first.
@@ -167,11 +169,15 @@ impl Logic for Sequencer {
         let reads = takes_event || takes_turn;
         if reads {
             self.pair_held.d.next = chosen;
+            self.is_turns_pair.d.next = chosen == self.turn_pair.val();
         }
         if step == Step::Clear {
             self.swept.d.next = sweep + 1;
         }
         let loads = step == Step::Load;
+        if loads {
+            self.is_turns_pair.d.next = true;
+        }
         let ends = step == Step::Park || step == Step::Keep || self.loses_turn.val();
         self.has_turn.d.next = select(loads, self.has_work.val(), has_turn && !ends);
         self.turn_is_next.d.next = takes_event || (turn_is_next && !loads && !makes);
@@ -195,7 +201,7 @@ impl Logic for Sequencer {
         self.step.next = step;
         self.sweep.next = sweep;
         self.queue_pair.next = self.pair_held.q.val();
-        self.is_turns.next = has_turn && self.pair_held.q.val() == self.turn_pair.val();
+        self.is_turns.next = has_turn && self.is_turns_pair.q.val();
         self.reads.next = reads;
         self.chosen.next = chosen;
         self.takes_turn.next = takes_turn;

@@ -16,10 +16,7 @@ use crate::memory::{Memory, Purpose};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Index of the BAR that holds the registers.
-pub const REGISTER_BAR: u8 = 0;
-/// Index of the BAR that holds the doorbell pages.
-pub const DOORBELL_BAR: u8 = 2;
+pub use rnic_layout::pci::{DOORBELL_BAR, REGISTER_BAR};
 
 /// One BAR of the card. Every call is one access on the bus; there is no caching.
 ///

@@ -79,7 +79,7 @@
 //!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
-//! * `unsafe` code exists only in [`memory`].
+//! * `unsafe` code exists only in [`memory`] and its pages.
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
@@ -91,6 +91,8 @@ mod mutants;
 pub mod ring;
 mod sync;
 
+mod page;
+
 pub mod memory;
 
 pub mod function;
@@ -101,6 +103,7 @@ mod error;
 
 // Access to the card.
 mod doorbell;
+mod config_space;
 mod encoding;
 mod registers;
 
@@ -146,7 +149,7 @@ pub use device::{Counters, Device};
 pub use error::{CommandError, CompletionError, Error};
 pub use event_queue::{EventQueue, EventQueueOptions};
 pub use event_ring::AsynchronousEvent;
-pub use function::{Bar, DmaSegment, Function, FunctionError};
+pub use function::{Bar, Claim, DmaSegment, Function, FunctionError, Ownership};
 pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
 pub use post_error::{PostError, Refusal};
 pub use protection_domain::ProtectionDomain;

@@ -8,12 +8,13 @@
 //!                         └── now, idle               time
 //! ```
 //!
-//! A back end may be a PCI function behind VFIO, a vfio-user socket, or a simulated card in this process, which is the only
-//! one today; the driver treats them alike. One rule makes that possible: **a card may make progress only inside calls of this
+//! A back end is a vfio-user socket ([`crate::vfio_user`]) or a simulated card in this process, and may be a PCI function behind
+//! VFIO; the driver treats them alike. One rule makes that possible: **a card may make progress only inside calls of this
 //! interface**. A simulated card advances inside calls of [`Function`] and [`Bar`] only. So every loop of the driver that waits
 //! calls [`Function::idle`], and measures its timeout with [`Function::now`], which a simulation answers with simulated time.
 
 use crate::memory::{Memory, Purpose};
+use crate::server_error::ServerError;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -112,6 +113,22 @@ pub enum FunctionError {
     InUse {
         /// Who has opened it.
         owner: String,
+    },
+    /// The process that serves the card does not do so as it should.
+    #[error("the server at {socket} {error}")]
+    Server {
+        /// Path of its socket.
+        socket: String,
+        /// What it does wrong.
+        error: ServerError,
+    },
+    /// The memory is in this process alone, and the card in another.
+    #[error(
+        "memory of {bytes} bytes is not shared with the card's process; use memory of `Function::allocate`"
+    )]
+    NotShared {
+        /// Size of the memory in bytes.
+        bytes: usize,
     },
     /// The back end does not implement this operation.
     #[error("this back end cannot {what}")]

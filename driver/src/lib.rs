@@ -29,7 +29,8 @@
 //! | [`SendRequest`], [`ReceiveRequest`] | posted to a queue pair or an SRQ | `ibv_post_send`, `ibv_post_recv` |
 //! | [`Completion`] | [`CompletionQueue::poll`] | `ibv_poll_cq` |
 //!
-//! A back end implements the traits of [`function`], over the memory of [`memory`]. [`ring`] is the index and phase logic of
+//! A back end implements the traits of [`function`], over the memory of [`memory`]. [`vfio_user`] is the one for a card that
+//! another process serves; [`DeviceName`] connects to a card by its name, such as `vfu:/run/card.sock`. [`ring`] is the index and phase logic of
 //! all queues, public so that a model checker can run it alone.
 //!
 //! # Example
@@ -95,7 +96,14 @@ mod page;
 
 pub mod memory;
 
+mod server_error;
+
 pub mod function;
+
+// Back ends.
+pub mod vfio_user;
+
+mod device_name;
 
 mod mapping;
 
@@ -146,6 +154,7 @@ pub use address_handle::{AddressHandle, Path};
 pub use completion::Completion;
 pub use completion_queue::{CompletionQueue, CompletionQueueOptions};
 pub use device::{Counters, Device};
+pub use device_name::{DeviceName, DeviceNameError};
 pub use error::{CommandError, CompletionError, Error};
 pub use event_queue::{EventQueue, EventQueueOptions};
 pub use event_ring::AsynchronousEvent;
@@ -159,6 +168,7 @@ pub use queue_pair::{
 };
 pub use region::{RangeError, Region, SharedRegion};
 pub use remote_memory::{RemoteMemory, RemoteRights};
+pub use server_error::ServerError;
 pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueOptions};
 pub use startup::{Limits, Options};
 pub use work_request::{Operation, ReceiveRequest, SendRequest, SgList};

@@ -48,7 +48,7 @@ pub(crate) struct NewObject<'a> {
 }
 
 /// State that all objects of a card share. Its `Drop` resets the card; the fields that hold mapped memory are dropped after
-/// that, or leaked if the card does not confirm the reset.
+/// that, or leaked if the card does not confirm the reset and could harm whoever gets the memory next.
 pub(crate) struct DeviceShared {
     pub(crate) function: Arc<dyn Function>,
     pub(crate) limits: Limits,
@@ -138,7 +138,7 @@ impl Drop for DeviceShared {
         let is_reset = reset(&*self.function, &self.registers, self.options.timeout).is_ok();
         // Whether that succeeds shows nothing: a card that was removed fails here too.
         let _ = config_space::enable_registers(&*self.function);
-        if is_reset {
+        if is_reset || self.function.isolates_memory() {
             return;
         }
         // The card may still access its memory, and without an IOMMU unmapping does not prevent that.

@@ -227,6 +227,13 @@ pub trait Function: Send + Sync {
         Ok(())
     }
 
+    /// Returns whether nothing is harmed if the card still accesses memory that was freed, because its pages are then used for
+    /// nothing else: they belong to a file that the card keeps. Then the driver frees the memory of a card that has not confirmed
+    /// its reset, which it leaks otherwise.
+    fn isolates_memory(&self) -> bool {
+        false
+    }
+
     /// How many times longer than hardware the card may take, on the clock of [`Self::now`]. A card that another process
     /// simulates takes thousands of times longer by the clock on the wall. The driver's own timeouts are multiplied by it.
     fn time_scale(&self) -> u32 {

@@ -55,6 +55,23 @@ pub(super) struct Client {
     incoming: Vec<u8>,
 }
 
+/// Finds a number by its name in a text of capabilities. `Some(None)` if the text is an object without it, or is empty; `None` if
+/// the text is no object, or the value no number.
+///
+/// Two numbers are all that this client reads. A JSON library in its place would be known to all who use this crate, and its
+/// comparisons of numbers with JSON values make the types of their literals ambiguous.
+fn capability(text: &[u8], name: &str) -> Option<Option<u64>> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    if text.is_empty() {
+        return Some(None);
+    }
+    let text = text.strip_prefix('{')?.strip_suffix('}')?;
+    let Some((_, rest)) = text.split_once(&format!("\"{name}\"")) else { return Some(None) };
+    let value = rest.trim_start().strip_prefix(':')?.trim_start();
+    let end = value.find([',', '}']).unwrap_or(value.len());
+    value[..end].trim_end().parse().ok().map(Some)
+}
+
 /// Result of a request.
 type Answer<T> = Result<T, ServerError>;
 
@@ -90,16 +107,14 @@ impl Client {
             return Err(self.fail(ServerError::Version { major, minor }));
         }
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-        // Without a text, all capabilities have their defaults.
-        let text = if text.is_empty() { &b"{}"[..] } else { text };
         let what = Command::Version.name();
-        let Ok(value) = serde_json::from_slice::<serde_json::Value>(text) else {
+        let numbers = [("max_data_xfer_size", DATA_MAX as u64), ("max_msg_fds", 1)]
+            .map(|(name, default)| capability(text, name).map(|number| number.unwrap_or(default)));
+        let [Some(data), Some(fds)] = numbers else {
             let found = text.len() as u64;
-            let (field, expected) = ("the length of what is no JSON", "an object in JSON");
+            let (field, expected) = ("the length of a text that is no JSON", "that of an object in JSON");
             return Err(self.fail(ServerError::Malformed { what, field, found, expected }));
         };
-        let number = |name, default| value["capabilities"][name].as_u64().unwrap_or(default);
-        let (data, fds) = (number("max_data_xfer_size", DATA_MAX as u64), number("max_msg_fds", 1));
         if data < DATA_MIN as u64 {
             let (field, expected) = ("max_data_xfer_size", "8 or more");
             return Err(self.fail(ServerError::Malformed { what, field, found: data, expected }));
@@ -407,5 +422,31 @@ impl Client {
         let is_end = matches!(error, Errno::PIPE | Errno::CONNRESET);
         let why = std::io::Error::from(error).to_string();
         self.fail(if is_end { ServerError::Closed { what } } else { ServerError::Lost { what, why } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capability_is_found_in_what_servers_write() {
+        for (text, expected) in [
+            ("", Some(None)),
+            ("{}", Some(None)),
+            (r#"{"capabilities":{"max_msg_fds":1,"max_data_xfer_size":1048576}}"#, Some(Some(1))),
+            (r#"{"capabilities":{"max_data_xfer_size":7, "max_msg_fds" : 16 }}"#, Some(Some(16))),
+            ("{\n  \"capabilities\": {\n    \"max_msg_fds\": 8\n  }\n}\n", Some(Some(8))),
+            (r#"{"capabilities":{"max_msg_fds_of_others":3}}"#, Some(None)),
+            (r#"{"max_msg_fds":"8"}"#, None),
+            (r#"{"max_msg_fds":-1}"#, None),
+            (r#"{"max_msg_fds":99999999999999999999}"#, None),
+            (r#"{"max_msg_fds"}"#, None),
+            (r#"{"max_msg_fds":8"#, None),
+            ("no", None),
+        ] {
+            assert_eq!(capability(text.as_bytes(), "max_msg_fds"), expected, "{text}");
+        }
+        assert_eq!(capability(&[0xff], "max_msg_fds"), None);
     }
 }

@@ -292,6 +292,10 @@ impl Function for VfioUserFunction {
         self.connection.client().check().map_err(|error| self.connection.named(error))
     }
 
+    fn isolates_memory(&self) -> bool {
+        true
+    }
+
     fn time_scale(&self) -> u32 {
         self.time_scale
     }

@@ -7,7 +7,12 @@ mod toy;
 use rnic_driver::vfio_user::ConnectOptions;
 use std::time::Duration;
 
-/// Options of tests: a server that does not answer is given up soon.
+/// Options for a server that answers, however busy the machine is.
 pub(crate) fn options() -> ConnectOptions {
-    ConnectOptions { timeout: Duration::from_millis(300), ..ConnectOptions::default() }
+    ConnectOptions { timeout: Duration::from_secs(30), ..ConnectOptions::default() }
+}
+
+/// Options for a server that does not answer at some point: it is given up soon.
+pub(crate) fn impatient() -> ConnectOptions {
+    ConnectOptions { timeout: Duration::from_secs(1), ..ConnectOptions::default() }
 }

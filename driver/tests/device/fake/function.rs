@@ -109,6 +109,10 @@ impl Function for FakeFunction {
         Ok(())
     }
 
+    fn isolates_memory(&self) -> bool {
+        self.card().faults.is_isolated
+    }
+
     fn ownership(&self) -> &Ownership {
         &self.ownership
     }
@@ -132,7 +136,7 @@ impl Function for FakeFunction {
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
         let mut card = self.card();
-        if card.uses(device_address) {
+        if card.uses(device_address) && !card.faults.is_isolated {
             card.unmapped_in_use.push(device_address);
         }
         let removed = card.memory.remove(&device_address);

@@ -82,6 +82,8 @@ pub(crate) struct Faults {
     pub(crate) config_bytes: Option<usize>,
     /// Size of BAR 2, if it is not the right one.
     pub(crate) doorbell_bytes: Option<u64>,
+    /// Memory that was freed is used for nothing else, so that the card may still access it.
+    pub(crate) is_isolated: bool,
     /// Number of resets that end. Later ones never do, and the function cannot be reset then either.
     pub(crate) resets: Option<u32>,
 }

@@ -1,10 +1,11 @@
 //! Open cards, and the state that all objects of a card share.
 
 use crate::admin::{AdminQueue, CommandFailure, check_alive};
+use crate::config_space;
 use crate::doorbell::Doorbells;
 use crate::error::{Error, check_option};
 use crate::event_ring::{EventRing, Routes};
-use crate::function::Function;
+use crate::function::{Claim, Function};
 use crate::id_allocator::IdAllocator;
 use crate::mapping::Mapping;
 use crate::pages::PageTable;
@@ -47,7 +48,7 @@ pub(crate) struct NewObject<'a> {
 }
 
 /// State that all objects of a card share. Its `Drop` resets the card; the fields that hold mapped memory are dropped after
-/// that, or leaked if the card does not confirm the reset.
+/// that, or leaked if the card does not confirm the reset and could harm whoever gets the memory next.
 pub(crate) struct DeviceShared {
     pub(crate) function: Arc<dyn Function>,
     pub(crate) limits: Limits,
@@ -62,6 +63,8 @@ pub(crate) struct DeviceShared {
     contexts: Vec<Mapping>,
     /// Memory of objects that the card may still have, because it has not confirmed that it has destroyed them.
     unconfirmed: Mutex<Vec<Mapping>>,
+    /// Dropped last: then nobody has the card.
+    _claim: Claim,
 }
 
 impl DeviceShared {
@@ -132,7 +135,10 @@ impl DeviceShared {
 
 impl Drop for DeviceShared {
     fn drop(&mut self) {
-        if reset(&*self.function, &self.registers, self.options.timeout).is_ok() {
+        let is_reset = reset(&*self.function, &self.registers, self.options.timeout).is_ok();
+        // Whether that succeeds shows nothing: a card that was removed fails here too.
+        let _ = config_space::enable_registers(&*self.function);
+        if is_reset || self.function.isolates_memory() {
             return;
         }
         // The card may still access its memory, and without an IOMMU unmapping does not prevent that.
@@ -150,16 +156,22 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a card: identifies it, resets it, configures its rings, addresses and host memory, and enables it.
+    /// Opens a card: identifies it, resets it, configures its rings, addresses and host memory, and enables it. As long as
+    /// the device or an object of it exists, the function cannot be opened again.
     ///
     /// # Errors
     ///
-    /// [`Error::Absent`], [`Error::NotThisCard`] or [`Error::LayoutVersion`] if this is no card for this driver,
+    /// [`FunctionError::InUse`](crate::FunctionError::InUse) with the name of the owner if the function is open,
+    /// [`Error::Absent`], [`Error::NotOurFunction`], [`Error::BarSize`], [`Error::NotThisCard`] or [`Error::LayoutVersion`] if this is no card for this driver,
     /// [`Error::Option`] if an option is outside the card's limits, [`Error::TimedOut`] if the card does not start in time,
     /// or a failure of the back end.
     pub fn open(function: Arc<dyn Function>, options: Options) -> Result<Self, Error> {
         let count = options.addresses.len() as u64;
         check_option("addresses.len()", count, 0, SOURCE_ADDRESSES as u64)?;
+        let claim = function.ownership().claim(options.owner())?;
+        let options = options.scaled(&*function);
+        config_space::identify(&*function)?;
+        config_space::enable_registers(&*function)?;
         let registers = Arc::new(Registers::new(&function)?);
         identify(&registers)?;
         reset(&*function, &registers, options.timeout)?;
@@ -187,6 +199,7 @@ impl Device {
             admin: Mutex::new(admin),
             contexts,
             unconfirmed: Mutex::default(),
+            _claim: claim,
         };
         set_addresses(&shared.registers, &shared.options)?;
         // From here on the card accesses memory, so an error drops `shared`, which resets the card.

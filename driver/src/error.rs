@@ -41,6 +41,32 @@ pub enum Error {
         /// Minor layout version of the card.
         found_minor: u16,
     },
+    /// The configuration space is that of another function.
+    #[error(
+        "this function is not ours: its PCI {what} is {found:#06x}, and that of an rnic card of this layout is \
+         {expected:#06x}; open another function"
+    )]
+    NotOurFunction {
+        /// Field of the configuration space.
+        what: &'static str,
+        /// Its value.
+        found: u16,
+        /// Value of the layout.
+        expected: u16,
+    },
+    /// A BAR has not the size that the layout gives it.
+    #[error(
+        "BAR {bar} has {bytes:#x} bytes, and that of an rnic card has {expected:#x}; open another function, or correct \
+         its server"
+    )]
+    BarSize {
+        /// Index of the BAR.
+        bar: u8,
+        /// Size of the BAR in bytes.
+        bytes: u64,
+        /// Size that the layout gives it, in bytes.
+        expected: u64,
+    },
     /// A BAR is smaller than the layout requires.
     #[error(
         "BAR {bar} has {bytes} bytes, and {needed} are needed; the function is not configured for this card"

@@ -1,25 +1,25 @@
 //! The interface between the driver and the carrier of a card.
 //!
 //! ```text
-//!   driver ──> Function ──┬── bar(0), bar(2)          registers, doorbells
+//!   driver ──> Function ──┬── config_space            identity, bus master
+//!                         ├── bar(0), bar(2)          registers, doorbells
 //!                         ├── allocate, map, unmap    memory that CPU and card share
 //!                         ├── take_interrupt          interrupt vectors
 //!                         └── now, idle               time
 //! ```
 //!
-//! A back end may be a PCI function behind VFIO, a vfio-user socket, or a simulated card in this process, which is the only
-//! one today; the driver treats them alike. One rule makes that possible: **a card may make progress only inside calls of this
+//! A back end is a vfio-user socket ([`crate::vfio_user`]) or a simulated card in this process, and may be a PCI function behind
+//! VFIO; the driver treats them alike. One rule makes that possible: **a card may make progress only inside calls of this
 //! interface**. A simulated card advances inside calls of [`Function`] and [`Bar`] only. So every loop of the driver that waits
 //! calls [`Function::idle`], and measures its timeout with [`Function::now`], which a simulation answers with simulated time.
 
 use crate::memory::{Memory, Purpose};
-use std::sync::Arc;
+use crate::server_error::ServerError;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Index of the BAR that holds the registers.
-pub const REGISTER_BAR: u8 = 0;
-/// Index of the BAR that holds the doorbell pages.
-pub const DOORBELL_BAR: u8 = 2;
+pub use rnic_layout::pci::{DOORBELL_BAR, REGISTER_BAR};
 
 /// One BAR of the card. Every call is one access on the bus; there is no caching.
 ///
@@ -54,6 +54,16 @@ pub enum FunctionError {
     NoBar {
         /// Index of the BAR that was requested.
         index: u8,
+    },
+    /// The configuration space is shorter than the header that every PCI function has.
+    #[error(
+        "the configuration space has {bytes} bytes, and {needed} are needed; correct the back end or its server"
+    )]
+    ShortConfigSpace {
+        /// Bytes that there are.
+        bytes: usize,
+        /// Bytes that every function has.
+        needed: usize,
     },
     /// The host cannot allocate DMA memory of this size.
     #[error(
@@ -96,6 +106,30 @@ pub enum FunctionError {
         /// Index of the vector that was requested.
         vector: u32,
     },
+    /// The function is open already. A card has one driver at a time.
+    #[error(
+        "the function is already open, by {owner}; drop that device and every object of it, or open another function"
+    )]
+    InUse {
+        /// Who has opened it.
+        owner: String,
+    },
+    /// The process that serves the card does not do so as it should.
+    #[error("the server at {socket} {error}")]
+    Server {
+        /// Path of its socket.
+        socket: String,
+        /// What it does wrong.
+        error: ServerError,
+    },
+    /// The memory is in this process alone, and the card in another.
+    #[error(
+        "memory of {bytes} bytes is not shared with the card's process; use memory of `Function::allocate`"
+    )]
+    NotShared {
+        /// Size of the memory in bytes.
+        bytes: usize,
+    },
     /// The back end does not implement this operation.
     #[error("this back end cannot {what}")]
     Unsupported {
@@ -119,6 +153,48 @@ pub struct DmaSegment {
     pub bytes: usize,
 }
 
+/// Place for the one owner of a function. Clones are the same place, so that all ways to one card can share it.
+#[derive(Clone, Debug, Default)]
+pub struct Ownership(Arc<Mutex<Option<String>>>);
+
+impl Ownership {
+    /// Makes `owner` the owner, until the claim is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`FunctionError::InUse`] with the name of the present owner.
+    pub fn claim(&self, owner: String) -> Result<Claim, FunctionError> {
+        let mut place = self.lock();
+        match &*place {
+            Some(owner) => Err(FunctionError::InUse { owner: owner.clone() }),
+            None => {
+                *place = Some(owner);
+                Ok(Claim(self.clone()))
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The function belongs to its owner until this is dropped.
+#[must_use]
+pub struct Claim(Ownership);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claim({:?})", self.0.lock())
+    }
+}
+
 /// A card, as the driver accesses it.
 ///
 /// All objects of a card share it as `Arc<dyn Function>`, also across threads; a back end protects its own state with a
@@ -130,6 +206,39 @@ pub trait Function: Send + Sync {
     ///
     /// If the access fails.
     fn config_space(&self) -> Result<Vec<u8>, FunctionError>;
+
+    /// Writes 1, 2 or 4 bytes of the PCI configuration space, little-endian, at an offset that is a multiple of their number.
+    /// The driver sets memory and bus master with it.
+    ///
+    /// # Errors
+    ///
+    /// If the access fails, or the card is not a PCI function.
+    fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError>;
+
+    /// Place for the owner of the function. A [`Device`](crate::Device) claims it as long as it is open.
+    fn ownership(&self) -> &Ownership;
+
+    /// Says why BARs read as all ones, if the back end knows: it has lost its connection, for example.
+    ///
+    /// # Errors
+    ///
+    /// The reason.
+    fn check(&self) -> Result<(), FunctionError> {
+        Ok(())
+    }
+
+    /// Returns whether nothing is harmed if the card still accesses memory that was freed, because its pages are then used for
+    /// nothing else: they belong to a file that the card keeps. Then the driver frees the memory of a card that has not confirmed
+    /// its reset, which it leaks otherwise.
+    fn isolates_memory(&self) -> bool {
+        false
+    }
+
+    /// How many times longer than hardware the card may take, on the clock of [`Self::now`]. A card that another process
+    /// simulates takes thousands of times longer by the clock on the wall. The driver's own timeouts are multiplied by it.
+    fn time_scale(&self) -> u32 {
+        1
+    }
 
     /// Returns a BAR.
     ///
@@ -206,8 +315,8 @@ pub trait Function: Send + Sync {
         }
     }
 
-    /// Resets the whole function, as a PCI function-level reset does. The card loses its registers, objects and rings;
-    /// DMA mappings of the back end remain.
+    /// Resets the whole function, as a PCI function-level reset does. The card loses its registers, objects and rings, and
+    /// the configuration space what was written to it; DMA mappings of the back end remain.
     ///
     /// # Errors
     ///

@@ -29,7 +29,8 @@
 //! | [`SendRequest`], [`ReceiveRequest`] | posted to a queue pair or an SRQ | `ibv_post_send`, `ibv_post_recv` |
 //! | [`Completion`] | [`CompletionQueue::poll`] | `ibv_poll_cq` |
 //!
-//! A back end implements the traits of [`function`], over the memory of [`memory`]. [`ring`] is the index and phase logic of
+//! A back end implements the traits of [`function`], over the memory of [`memory`]. [`vfio_user`] is the one for a card that
+//! another process serves; [`DeviceName`] connects to a card by its name, such as `vfu:/run/card.sock`. [`ring`] is the index and phase logic of
 //! all queues, public so that a model checker can run it alone.
 //!
 //! # Example
@@ -79,7 +80,7 @@
 //!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
-//! * `unsafe` code exists only in [`memory`].
+//! * `unsafe` code exists only in [`memory`] and its pages.
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
@@ -91,9 +92,18 @@ mod mutants;
 pub mod ring;
 mod sync;
 
+mod page;
+
 pub mod memory;
 
+mod server_error;
+
 pub mod function;
+
+// Back ends.
+pub mod vfio_user;
+
+mod device_name;
 
 mod mapping;
 
@@ -101,6 +111,7 @@ mod error;
 
 // Access to the card.
 mod doorbell;
+mod config_space;
 mod encoding;
 mod registers;
 
@@ -143,10 +154,11 @@ pub use address_handle::{AddressHandle, Path};
 pub use completion::Completion;
 pub use completion_queue::{CompletionQueue, CompletionQueueOptions};
 pub use device::{Counters, Device};
+pub use device_name::{DeviceName, DeviceNameError};
 pub use error::{CommandError, CompletionError, Error};
 pub use event_queue::{EventQueue, EventQueueOptions};
 pub use event_ring::AsynchronousEvent;
-pub use function::{Bar, DmaSegment, Function, FunctionError};
+pub use function::{Bar, Claim, DmaSegment, Function, FunctionError, Ownership};
 pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
 pub use post_error::{PostError, Refusal};
 pub use protection_domain::ProtectionDomain;
@@ -156,6 +168,7 @@ pub use queue_pair::{
 };
 pub use region::{RangeError, Region, SharedRegion};
 pub use remote_memory::{RemoteMemory, RemoteRights};
+pub use server_error::ServerError;
 pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueOptions};
 pub use startup::{Limits, Options};
 pub use work_request::{Operation, ReceiveRequest, SendRequest, SgList};

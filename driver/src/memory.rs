@@ -1,4 +1,4 @@
-//! Memory that CPU and card share. This module holds all `unsafe` code of the driver.
+//! Memory that CPU and card share. This module and its pages hold all `unsafe` code of the driver.
 //!
 //! No reference to plain bytes exists while another party may write them. Three kinds of access keep this rule:
 //!
@@ -15,18 +15,18 @@
 //! A card on a bus is outside Rust's memory model. It accesses payload only between the post of a request and its
 //! completion, when no slice of that payload exists.
 
+pub use crate::page::PAGE_BYTES;
+use crate::page::{FilePages, PAGE_WORDS, Page};
 use crate::ring::Words;
 use crate::sync::{Mutex, MutexGuard, lock};
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Page size in bytes: the unit of allocation and alignment.
-pub const PAGE_BYTES: usize = 4096;
-
 const WORD_BYTES: usize = 8;
-const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
 /// Use of a block of memory. It decides how a part of a 64-bit word is accessed: in a ring as a read-modify-write of the
 /// whole word, in payload byte by byte, so that neighbouring bytes are never touched.
@@ -38,12 +38,28 @@ pub enum Purpose {
     Payload,
 }
 
-#[repr(C, align(4096))]
-struct Page([AtomicU64; PAGE_WORDS]);
+/// Where the pages of memory are.
+enum Pages {
+    /// In this process alone.
+    Own(Box<[Page]>),
+    /// In a file that another process can map.
+    File(FilePages),
+}
+
+impl Deref for Pages {
+    type Target = [Page];
+
+    fn deref(&self) -> &[Page] {
+        match self {
+            Self::Own(pages) => pages,
+            Self::File(pages) => pages,
+        }
+    }
+}
 
 /// Page-aligned memory that can be mapped for the card.
 pub struct Memory {
-    pages: Box<[Page]>,
+    pages: Pages,
     /// Words of a ring as the model checker knows them, in place of `pages`.
     #[cfg(loom)]
     modelled: Vec<crate::sync::AtomicU64>,
@@ -86,15 +102,31 @@ pub enum AccessError {
 impl Memory {
     /// Allocates zeroed memory. The size is `bytes` rounded up to whole pages, at least one page.
     pub fn zeroed(bytes: usize, purpose: Purpose) -> Self {
-        let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         let page = || Page([const { AtomicU64::new(0) }; PAGE_WORDS]);
+        let pages = std::iter::repeat_with(page).take(bytes.div_ceil(PAGE_BYTES).max(1));
+        Self::new(Pages::Own(pages.collect()), purpose)
+    }
+
+    /// Allocates zeroed memory as [`Self::zeroed`] does, in a file that another process can map.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system refuses it.
+    pub fn in_file(bytes: usize, purpose: Purpose) -> io::Result<Self> {
+        let pages = FilePages::zeroed(bytes.div_ceil(PAGE_BYTES).max(1))?;
+        Ok(Self::new(Pages::File(pages), purpose))
+    }
+
+    fn new(pages: Pages, purpose: Purpose) -> Self {
         Self {
-            pages: std::iter::repeat_with(page).take(pages).collect(),
             #[cfg(loom)]
             modelled: match purpose {
-                Purpose::Ring => (0..pages * PAGE_WORDS).map(|_| crate::sync::AtomicU64::new(0)).collect(),
+                Purpose::Ring => {
+                    (0..pages.len() * PAGE_WORDS).map(|_| crate::sync::AtomicU64::new(0)).collect()
+                }
                 Purpose::Payload => Vec::new(),
             },
+            pages,
             purpose,
             loans: Mutex::new(Vec::new()),
         }
@@ -103,6 +135,14 @@ impl Memory {
     /// Size in bytes, a multiple of [`PAGE_BYTES`].
     pub fn bytes(&self) -> usize {
         self.pages.len() * PAGE_BYTES
+    }
+
+    /// The file that holds the memory and nothing else, or `None` if it is in this process alone.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.pages {
+            Pages::Own(_) => None,
+            Pages::File(pages) => Some(pages.file()),
+        }
     }
 
     /// Virtual address of the first byte, a multiple of [`PAGE_BYTES`].
@@ -511,10 +551,11 @@ mod tests {
     proptest! {
         #[test]
         fn copies_touch_exactly_their_range(
-            offset in 0usize..64, data in proptest::collection::vec(any::<u8>(), 0..64), ring: bool,
+            offset in 0usize..64, data in proptest::collection::vec(any::<u8>(), 0..64), ring: bool, file: bool,
         ) {
             let purpose = if ring { Purpose::Ring } else { Purpose::Payload };
-            let memory = Arc::new(Memory::zeroed(128, purpose));
+            let memory = if file { Memory::in_file(128, purpose).unwrap() } else { Memory::zeroed(128, purpose) };
+            let memory = Arc::new(memory);
             let view = memory.device_view();
             view.write(0, &[0xa5; 128]).unwrap();
             view.write(offset, &data).unwrap();

@@ -80,6 +80,11 @@ impl Registers {
         Ok(Self { function: Arc::clone(function) })
     }
 
+    /// The reason why a register reads as all ones.
+    pub(crate) fn absent(&self) -> Error {
+        self.function.check().map_or_else(Error::from, |()| Error::Absent)
+    }
+
     fn bar(&self) -> Result<&dyn Bar, Error> {
         Ok(self.function.bar(REGISTER_BAR)?)
     }
@@ -98,7 +103,7 @@ impl Registers {
     pub(crate) fn read_at<V: Value>(&self, index: u32) -> Result<V, Error> {
         let value = self.raw(V::REGISTER.at(index))?;
         if value == u64::MAX {
-            return Err(Error::Absent);
+            return Err(self.absent());
         }
         Ok(V::parse(value.to_le_bytes())?)
     }

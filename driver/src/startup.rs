@@ -1,6 +1,7 @@
 //! Bringing up a card, in the order that the register manual prescribes.
 
 use crate::admin::check_alive;
+use crate::config_space::{enable_bus_master, enable_registers};
 use crate::doorbell::Doorbells;
 use crate::encoding::{mac_number, path_mtu};
 use crate::error::{Error, check_option};
@@ -32,7 +33,8 @@ pub struct Options {
     /// Seed of QPNs, keys, first PSNs and region addresses. With `None` the operating system provides it, as is necessary
     /// where peers are not trusted. A fixed seed makes runs reproducible.
     pub seed: Option<u64>,
-    /// Time limit of a reset, of the start, and of each command, in the time of the [`Function`].
+    /// Time limit of a reset, of the start, and of each command, in the time of the [`Function`], whose
+    /// [`time_scale`](Function::time_scale) multiplies it.
     pub timeout: Duration,
     /// log2 of the number of EQEs of event queue 0, from 6 to the card's limit. Half of them are kept for asynchronous
     /// events, which are lost if they find no room; see [`Error::EventsLost`]. Events of completion queues are never lost.
@@ -51,6 +53,19 @@ impl Options {
             timeout: Duration::from_millis(10),
             eqes_log2: 8,
         }
+    }
+
+    /// The options of a device on a function: its timeouts are on the function's clock.
+    pub(crate) fn scaled(mut self, function: &dyn Function) -> Self {
+        self.timeout = self.timeout.saturating_mul(function.time_scale());
+        self
+    }
+
+    /// Name of the owner of a function that is opened with these options.
+    pub(crate) fn owner(&self) -> String {
+        let [a, b, c, d, e, f] = self.mac;
+        let process = std::process::id();
+        format!("process {process} with the MAC address {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
     }
 
     /// Source addresses of the port, at least one.
@@ -78,7 +93,7 @@ pub struct Limits {
 pub(crate) fn identify(registers: &Registers) -> Result<(), Error> {
     match registers.raw(REG_MAGIC.offset)? {
         MAGIC => {}
-        u64::MAX => return Err(Error::Absent),
+        u64::MAX => return Err(registers.absent()),
         found => return Err(Error::NotThisCard { found }),
     }
     let version: LayoutVersion = registers.read()?;
@@ -100,14 +115,16 @@ pub(crate) fn reset(function: &dyn Function, registers: &Registers, timeout: Dur
             if function.reset().is_err() {
                 return Err(late);
             }
+            enable_registers(function)?;
             attempt()
         }
         done => done,
     }
 }
 
-/// Enables the card, and waits until it is ready.
+/// Lets the card reach memory, enables it, and waits until it is ready.
 pub(crate) fn enable(function: &dyn Function, registers: &Registers, timeout: Duration) -> Result<(), Error> {
+    enable_bus_master(function)?;
     registers.write(Control { enable: true, reset: false, quiesce: false })?;
     wait(function, registers, timeout, "the start of the card", |status| status.ready)
 }

@@ -7,6 +7,14 @@ macro_rules! forward_to_card {
             self.card.config_space()
         }
 
+        fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+            self.card.write_config(offset, bytes)
+        }
+
+        fn ownership(&self) -> &rnic_driver::Ownership {
+            self.card.ownership()
+        }
+
         fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
             self.card.bar(index)
         }

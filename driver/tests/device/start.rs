@@ -1,9 +1,10 @@
 //! Opening a card, its failures, and objects without queue pairs: regions, address handles, event queues, counters.
 
 use crate::fake::{FakeFunction, Faults};
-use rnic_driver::{Device, Error, EventQueueOptions, Function, Options, Path, RemoteRights};
+use rnic_driver::{Device, Error, EventQueueOptions, Function, FunctionError, Options, Path, RemoteRights};
 use rnic_layout::admin::{CommandOpcode, CommandStatus};
 use rnic_layout::path::Gid;
+use rnic_layout::pci::{COMMAND_BUS_MASTER, COMMAND_MEMORY};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::registers::*;
 use std::sync::Arc;
@@ -64,6 +65,65 @@ fn another_card_is_refused_by_its_magic() {
     );
     let error = open_faulty(Faults { magic: Some(u64::MAX), ..Faults::default() });
     assert!(matches!(error, Error::Absent));
+}
+
+#[test]
+fn a_function_that_is_not_ours_is_refused_by_its_configuration_space() {
+    for (byte, value, what) in [
+        (0x00, 0xec, "its PCI vendor is 0x1aec, and that of an rnic card of this layout is 0x1af4"),
+        (0x02, 0xf1, "its PCI device is 0x10f1, and that of an rnic card of this layout is 0x10f0"),
+        (0x2d, 0x00, "its PCI subsystem vendor is 0x00f4"),
+        (0x2e, 0x00, "its PCI subsystem is 0x7200"),
+        (0x08, 0x02, "its PCI revision is 0x0002, and that of an rnic card of this layout is 0x0001"),
+    ] {
+        let error = open_faulty(Faults { config_byte: Some((byte, value)), ..Faults::default() });
+        assert!(error.to_string().starts_with(&format!("this function is not ours: {what}")), "{error}");
+    }
+    let error = open_faulty(Faults { config_bytes: Some(63), ..Faults::default() });
+    assert!(error.to_string().contains("has 63 bytes, and 64 are needed"), "{error}");
+    for bytes in [4096, 32 << 20] {
+        let error = open_faulty(Faults { doorbell_bytes: Some(bytes), ..Faults::default() });
+        assert!(matches!(error, Error::BarSize { bar: 2, expected: 0x100_0000, .. }), "{error}");
+    }
+    // Without a configuration space the card is no PCI function, and this one then has no memory enabled.
+    assert!(matches!(open_faulty(Faults { config_bytes: Some(0), ..Faults::default() }), Error::Absent));
+}
+
+#[test]
+fn a_function_has_one_owner() {
+    let function = FakeFunction::new(1);
+    let device = open(&function).unwrap();
+    let error = open(&function).unwrap_err().to_string();
+    let owner = format!("by process {} with the MAC address 02:00:00:00:00:01;", std::process::id());
+    assert!(error.contains(&owner), "{error}");
+    // An object keeps the function too.
+    let events = device.events();
+    drop(device);
+    assert!(matches!(open(&function), Err(Error::Function(FunctionError::InUse { .. }))));
+    drop(events);
+    drop(open(&function).unwrap());
+    // An attempt that fails leaves no owner.
+    function.misbehave(Faults { never_ready: true, ..Faults::default() });
+    open(&function).unwrap_err();
+    function.misbehave(Faults::default());
+    open(&function).unwrap();
+}
+
+#[test]
+fn an_open_card_is_bus_master_and_a_closed_one_is_not() {
+    let function = FakeFunction::new(1);
+    let command = || function.card().command() & (COMMAND_MEMORY | COMMAND_BUS_MASTER);
+    assert_eq!(command(), 0);
+    let device = open(&function).unwrap();
+    assert_eq!(command(), COMMAND_MEMORY | COMMAND_BUS_MASTER);
+    drop(device);
+    assert_eq!(command(), COMMAND_MEMORY);
+    // A reset of the function clears both; the driver sets them again.
+    function.misbehave(Faults { reset_steps: u32::MAX, ..Faults::default() });
+    let device = open(&function).unwrap();
+    assert_eq!(function.card().function_resets, 1);
+    assert_eq!(command(), COMMAND_MEMORY | COMMAND_BUS_MASTER);
+    drop(device);
 }
 
 #[test]

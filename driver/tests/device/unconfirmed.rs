@@ -173,6 +173,19 @@ fn memory_is_leaked_if_the_last_reset_is_not_confirmed() {
     assert_eq!((&card.unmapped_in_use[..], card.mappings()), (&[][..], 11));
 }
 
+/// A card in another process that has died harms nobody with the files that it had mapped.
+#[test]
+fn memory_that_a_card_cannot_harm_is_never_leaked() {
+    let mut pair = pair();
+    let piece = pair.filled(b"mine");
+    pair.left.post_send(SendRequest::send(1).sge(piece)).unwrap();
+    let faults = Faults { mute: true, stuck: true, resets: Some(0), is_isolated: true, ..Faults::default() };
+    pair.function.misbehave(faults);
+    let Pair { function, device, domain, queues, left, right } = pair;
+    drop((device, domain, queues, left, right));
+    assert_eq!(function.card().mappings(), 0);
+}
+
 #[test]
 fn a_start_that_fails_resets_the_card_before_its_rings_are_freed() {
     let faults = [

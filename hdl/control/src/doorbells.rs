@@ -39,7 +39,7 @@ use rnic_messages::sizes::{
 };
 
 /// Bits of a byte address in BAR 2.
-pub const BAR2_BITS: usize = 24;
+pub const BAR2_BITS: usize = rnic_layout::pci::DOORBELL_BAR_BYTES.trailing_zeros() as usize;
 /// Cycles from a write to its message.
 pub const DOORBELL_CYCLES: usize = 4;
 /// First bit of the number of the doorbell in an address, and its width.

@@ -21,6 +21,7 @@
 //! | [`limits`] | everyone: the bound of every queue, table and loop |
 //! | [`registers`] | driver and card: BAR 0 with its counters |
 //! | [`doorbell`] | process and card: BAR 2 |
+//! | [`pci`] | driver and card: identity, BARs and configuration space of the PCI function |
 //! | [`queue`] | process and card: WQEs, CQEs and EQEs |
 //! | [`admin`] | driver and card: commands and their answers |
 //! | [`state`] | driver and card: states of a queue pair, attributes and transitions |
@@ -38,6 +39,7 @@ pub mod field;
 pub mod limits;
 pub mod registers;
 pub mod doorbell;
+pub mod pci;
 pub mod queue;
 pub mod admin;
 pub mod state;

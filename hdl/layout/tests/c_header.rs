@@ -5,6 +5,7 @@ use rnic_layout::doorbell::DOORBELLS;
 use rnic_layout::field::{Field, Record};
 use rnic_layout::limits::LIMITS;
 use rnic_layout::opcode::OPCODES;
+use rnic_layout::pci::{self, BARS, CONFIG_REGISTERS};
 use rnic_layout::registers::{COUNTERS, REGISTERS, counter_offset};
 use rnic_layout::render::{QUEUE_RECORDS, VALUE_TABLES, c_header};
 use rnic_layout::state::ATTRIBUTES;
@@ -75,6 +76,18 @@ fn expected() -> BTreeMap<String, u64> {
     for doorbell in DOORBELLS {
         doorbell.record.fields.iter().for_each(|field| word(&screaming(doorbell.record.name), field));
     }
+    for register in CONFIG_REGISTERS {
+        let name = format!("RNIC_PCI_CONFIG_{}", register.name.to_uppercase());
+        all.insert(name, register.offset.into());
+    }
+    for bar in BARS {
+        let name = format!("RNIC_PCI_BAR_{}", bar.name.to_uppercase());
+        all.insert(format!("{name}_BYTES"), bar.bytes);
+        all.insert(name, bar.index.into());
+    }
+    all.insert("RNIC_PCI_VENDOR_ID".to_string(), pci::VENDOR.into());
+    all.insert("RNIC_PCI_DEVICE_ID".to_string(), pci::DEVICE.into());
+    all.insert("RNIC_PCI_CLASS_CODE".to_string(), pci::CLASS.into());
     for register in REGISTERS {
         all.insert(format!("RNIC_REG_{}", register.name.to_uppercase()), u64::from(register.offset));
     }

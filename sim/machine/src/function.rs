@@ -3,16 +3,21 @@
 //! Simulated time advances only in calls of the driver. A register read runs the world until the answer has come; a write is
 //! posted, as on PCI Express; [`Function::idle`] advances time by a little. Several functions share one world through a lock,
 //! so that two drivers can talk to each other from one thread.
+use crate::config_space::{ConfigSpace, Effect};
 use crate::host::{Access, Backing, Bar as Window, BufferId, MemoryError, Operation, RegisterAccess};
 use crate::wire::WireOptions;
-use crate::world::{CardOptions, Port, World};
+use crate::world::{CardOptions, Port, RegisterError, World};
 use anyhow::Result;
 use rand::Rng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
-use rnic_driver::function::{Bar, DOORBELL_BAR, DmaSegment, Function, FunctionError, REGISTER_BAR};
+use rnic_driver::function::{
+    Bar, DOORBELL_BAR, DmaSegment, Function, FunctionError, Ownership, REGISTER_BAR,
+};
 use rnic_driver::memory::{DeviceView, Memory, PAGE_BYTES};
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
+use rnic_layout::pci::{DEVICE_CONTROL, DEVICE_CONTROL_RESET};
+use rnic_layout::registers::{Control, REG_CONTROL, REG_STATUS, Status};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,20 +31,28 @@ const FIRST_ADDRESS: u64 = 1 << 32;
 /// A world that several drivers share.
 pub type SharedWorld = Arc<Mutex<World>>;
 
-/// Memory of the driver, as the host model accesses it.
-struct DriverMemory(DeviceView);
+/// Simulated time within which a function-level reset ends.
+const RESET_PS_MAX: u64 = 1_000_000_000;
+/// Serial number of card 0, a locally administered EUI-64. The others count on.
+const FIRST_SERIAL: u64 = 0x0200_00ff_fe00_0000;
+
+/// Memory of the driver, as the host model accesses it. A card that is not bus master does not reach it.
+struct DriverMemory {
+    view: DeviceView,
+    config: Arc<Mutex<ConfigSpace>>,
+}
 
 impl Backing for DriverMemory {
     fn bytes(&self) -> usize {
-        self.0.bytes()
+        self.view.bytes()
     }
 
     fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
-        self.0.read(offset, bytes).is_ok()
+        lock(&self.config).bus_master() && self.view.read(offset, bytes).is_ok()
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
-        self.0.write(offset, bytes).is_ok()
+        lock(&self.config).bus_master() && self.view.write(offset, bytes).is_ok()
     }
 }
 
@@ -48,16 +61,23 @@ struct SimulatedBar {
     world: SharedWorld,
     card: usize,
     window: Window,
+    config: Arc<Mutex<ConfigSpace>>,
 }
 
 impl SimulatedBar {
     fn read(&self, offset: u64) -> u64 {
+        if !lock(&self.config).memory_enabled() {
+            return u64::MAX;
+        }
         let access = RegisterAccess { bar: self.window, offset: offset & !7, operation: Operation::Read };
         // As on PCI, a failed read returns all ones.
         lock(&self.world).access(self.card, access).unwrap_or(u64::MAX)
     }
 
     fn write(&self, offset: u64, value: u64, strobe: u8) {
+        if !lock(&self.config).memory_enabled() {
+            return;
+        }
         let operation = Operation::Write { value, strobe };
         let access = RegisterAccess { bar: self.window, offset, operation };
         lock(&self.world).start_access(self.card, access, true);
@@ -93,6 +113,8 @@ pub struct SimulatedFunction {
     card: usize,
     registers: SimulatedBar,
     doorbells: SimulatedBar,
+    config: Arc<Mutex<ConfigSpace>>,
+    ownership: Ownership,
     mappings: Mutex<Mappings>,
 }
 
@@ -148,13 +170,16 @@ const PAGES_LOG2: [u8; 4] = [12, 16, 21, 30];
 impl SimulatedFunction {
     /// Attaches to a card of a world, by index.
     pub fn new(world: SharedWorld, card: usize) -> SimulatedFunction {
-        let bar = |window| SimulatedBar { world: Arc::clone(&world), card, window };
+        let config = Arc::new(Mutex::new(ConfigSpace::new(FIRST_SERIAL + card as u64)));
+        let bar =
+            |window| SimulatedBar { world: Arc::clone(&world), card, window, config: Arc::clone(&config) };
         let (registers, doorbells) = (bar(Window::Registers), bar(Window::Doorbells));
         let random = lock(&world).seed().stream(&format!("function{card}"));
         let mappings =
             Mappings { next_address: FIRST_ADDRESS, free: Vec::new(), buffers: BTreeMap::new(), random };
         let mappings = Mutex::new(mappings);
-        SimulatedFunction { world, card, registers, doorbells, mappings }
+        let ownership = lock(&world).host(card).ownership().clone();
+        SimulatedFunction { world, card, registers, doorbells, config, ownership, mappings }
     }
 
     /// Locks the world. Its time does not advance while the guard is held.
@@ -169,7 +194,7 @@ impl SimulatedFunction {
         let segments = mappings.place(view.bytes(), page_log2)?;
         let mut world = lock(&self.world);
         let host = world.host_mut(self.card).memory_mut();
-        let buffer = host.adopt(Box::new(DriverMemory(view)));
+        let buffer = host.adopt(Box::new(DriverMemory { view, config: Arc::clone(&self.config) }));
         let mut offset = 0;
         for segment in &segments {
             host.map(segment.device_address, buffer, offset, segment.bytes, Access::ReadWrite)
@@ -179,6 +204,31 @@ impl SimulatedFunction {
         let addresses: Vec<u64> = segments.iter().map(|segment| segment.device_address).collect();
         mappings.buffers.insert(addresses[0], (buffer, addresses));
         Ok(segments)
+    }
+
+    /// Resets the card as its function-level reset does. The card has no such port yet, so this is the reset of its register
+    /// `control`.
+    fn reset_card(&self) -> Result<(), FunctionError> {
+        let reset = Control { reset: true, ..Control::at_reset() };
+        let reset = reset.to_bytes().map_err(|error| FunctionError::Other(error.to_string()))?;
+        let failed = |error: RegisterError| FunctionError::Other(error.to_string());
+        let mut world = lock(&self.world);
+        let end_ps = world.now_ps() + RESET_PS_MAX;
+        let (control, status) = (REG_CONTROL.offset.into(), REG_STATUS.offset.into());
+        world
+            .write_register(self.card, Window::Registers, control, u64::from_le_bytes(reset))
+            .map_err(failed)?;
+        loop {
+            let value = world.read_register(self.card, Window::Registers, status).map_err(failed)?;
+            if Status::parse(&value.to_le_bytes()).is_ok_and(|status| !status.resetting) {
+                return Ok(());
+            }
+            if world.now_ps() > end_ps {
+                return Err(FunctionError::Unsupported {
+                    what: "reset a card that does not finish its own reset",
+                });
+            }
+        }
     }
 
     fn vector(&self, vector: u32) -> Result<u8, FunctionError> {
@@ -194,7 +244,19 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Function for SimulatedFunction {
     fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
-        Ok(Vec::new())
+        Ok(lock(&self.config).bytes().to_vec())
+    }
+
+    fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        let effect = lock(&self.config).write(offset.into(), bytes);
+        match effect {
+            Effect::Stored => Ok(()),
+            Effect::Reset => self.reset_card(),
+        }
+    }
+
+    fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
@@ -249,7 +311,7 @@ impl Function for SimulatedFunction {
     }
 
     fn reset(&self) -> Result<(), FunctionError> {
-        Err(FunctionError::Unsupported { what: "reset the function from outside" })
+        self.write_config(DEVICE_CONTROL, &DEVICE_CONTROL_RESET.to_le_bytes())
     }
 
     fn now(&self) -> Duration {

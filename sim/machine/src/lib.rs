@@ -4,10 +4,12 @@
 //! * [`host`]: memory, link, registers and interrupts of one card's host;
 //! * [`wire`](mod@wire): cables with faults, the MAC, recording and replay of frames;
 //! * [`monitor`]: rules that every card must keep in every cycle, and the trail of events;
+//! * [`config_space`]: the configuration space of a card's PCI function;
 //! * [`function`]: a card of a world as the driver sees it.
 //!
 //! The machine knows no design: it takes any verilated model with the ports of a card.
 
+pub mod config_space;
 pub mod function;
 pub mod host;
 pub mod monitor;

@@ -3,6 +3,7 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::function::Function;
 use rnic_driver::memory::Purpose;
+use rnic_layout::pci::{COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY};
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::registers::counter;
 use rnic_machine::function::SimulatedFunction;
@@ -400,6 +401,9 @@ fn a_driver_reaches_a_card_through_its_function() -> Result<()> {
     let world = Arc::new(Mutex::new(world(512, HostOptions::STANDARD, 41)?));
     let function = SimulatedFunction::new(Arc::clone(&world), 0);
     let registers = function.bar(0)?;
+    assert_eq!(registers.read64(0x2028), u64::MAX, "no BAR answers until memory is enabled");
+    function.write_config(COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER).to_le_bytes())?;
+    assert_eq!(function.config_space()?[..4], [0xf4, 0x1a, 0xf0, 0x10]);
     registers.write64(0x2028, 0x1122_3344_5566_7788);
     assert_eq!(registers.read64(0x2028), 0x1122_3344_5566_7788);
     assert_eq!((registers.read32(0x2028), registers.read32(0x202c)), (0x5566_7788, 0x1122_3344));
@@ -419,6 +423,13 @@ fn a_driver_reaches_a_card_through_its_function() -> Result<()> {
     let mut bytes = [0; 17];
     target.device_view().read(8, &mut bytes)?;
     assert_eq!(&bytes, b"over the boundary");
+
+    // A card that is not bus master reaches no memory.
+    function.write_config(COMMAND, &COMMAND_MEMORY.to_le_bytes())?;
+    registers.write64(0x2018, 1);
+    assert!(function.wait_interrupt(5, function.now() + Duration::from_micros(50))?);
+    let faults = function.world().host_mut(0).memory_mut().take_faults();
+    assert_eq!(faults.iter().map(|fault| fault.address).collect::<Vec<_>>(), [from + 8, to + 8]);
     function.unmap(from)?;
     function.unmap(to)?;
     assert!(function.unmap(to).is_err());

@@ -120,7 +120,7 @@ impl Hasty {
 }
 
 impl Function for Hasty {
-    rnic_workloads::forward_to_inner!(config_space interrupt_vectors take_interrupt reset now idle);
+    rnic_workloads::forward_to_inner!(config_space write_config ownership interrupt_vectors take_interrupt reset now idle);
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
         let bar = self.bars.iter().find(|bar| bar.index == index);

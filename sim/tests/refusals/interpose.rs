@@ -179,7 +179,7 @@ impl Interposer {
 }
 
 impl Function for Interposer {
-    rnic_workloads::forward_to_inner!(config_space unmap interrupt_vectors take_interrupt reset now);
+    rnic_workloads::forward_to_inner!(config_space write_config ownership unmap interrupt_vectors take_interrupt reset now);
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
         if index == REGISTER_BAR { Ok(&self.registers) } else { self.inner().bar(index) }

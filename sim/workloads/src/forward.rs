@@ -12,6 +12,16 @@ macro_rules! forward_to_inner {
             self.inner().config_space()
         }
     };
+    (@ write_config) => {
+        fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<(), ::rnic_driver::FunctionError> {
+            self.inner().write_config(offset, bytes)
+        }
+    };
+    (@ ownership) => {
+        fn ownership(&self) -> &::rnic_driver::Ownership {
+            self.inner().ownership()
+        }
+    };
     (@ map) => {
         fn map(&self, memory: &::std::sync::Arc<::rnic_driver::Memory>) -> Result<u64, ::rnic_driver::FunctionError> {
             self.inner().map(memory)

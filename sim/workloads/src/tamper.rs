@@ -151,7 +151,7 @@ impl Tamper {
 }
 
 impl Function for Tamper {
-    crate::forward_to_inner!(config_space map map_scattered unmap interrupt_vectors take_interrupt wait_interrupt reset);
+    crate::forward_to_inner!(config_space write_config ownership map map_scattered unmap interrupt_vectors take_interrupt wait_interrupt reset);
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
         match index {

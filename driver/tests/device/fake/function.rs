@@ -11,7 +11,8 @@ struct FakeBar {
 
 impl Bar for FakeBar {
     fn bytes(&self) -> u64 {
-        self.bytes
+        let wrong = self.card.lock().unwrap().faults.doorbell_bytes.filter(|_| self.doorbells);
+        wrong.unwrap_or(self.bytes)
     }
 
     fn read32(&self, offset: u64) -> u32 {
@@ -24,11 +25,17 @@ impl Bar for FakeBar {
 
     fn read64(&self, offset: u64) -> u64 {
         let mut card = self.card.lock().unwrap();
+        if card.command() & COMMAND_MEMORY == 0 {
+            return u64::MAX;
+        }
         if self.doorbells { 0 } else { card.read_register(offset as u32) }
     }
 
     fn write64(&self, offset: u64, value: u64) {
         let mut card = self.card.lock().unwrap();
+        if card.command() & COMMAND_MEMORY == 0 {
+            return;
+        }
         if self.doorbells {
             card.write_doorbell(offset as u32, value);
         } else {
@@ -43,17 +50,19 @@ pub(crate) struct FakeFunction {
     registers: FakeBar,
     doorbells: FakeBar,
     vectors: u32,
+    ownership: Ownership,
 }
 
 impl FakeFunction {
     /// Creates a card without faults, with `vectors` interrupt vectors.
     pub(crate) fn new(vectors: u32) -> Arc<Self> {
-        let card = Card { next_address: FIRST_ADDRESS, ..Card::default() };
+        let config = pci::config_image(0).to_vec();
+        let card = Card { next_address: FIRST_ADDRESS, config, ..Card::default() };
         let card = Arc::new(Mutex::new(card));
         let bar = |bytes, doorbells| FakeBar { card: Arc::clone(&card), bytes, doorbells };
-        let registers = bar(BAR0_BYTES.into(), false);
-        let doorbells = bar(DOORBELL_PAGE_BYTES, true);
-        Arc::new(Self { card, registers, doorbells, vectors })
+        let registers = bar(pci::REGISTER_BAR_BYTES, false);
+        let doorbells = bar(pci::DOORBELL_BAR_BYTES, true);
+        Arc::new(Self { card, registers, doorbells, vectors, ownership: Ownership::default() })
     }
 
     /// Locks the card, for inspection.
@@ -82,7 +91,30 @@ impl Drop for FakeFunction {
 
 impl Function for FakeFunction {
     fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
-        Ok(Vec::new())
+        let card = self.card();
+        let mut config = card.config.clone();
+        if let Some((offset, value)) = card.faults.config_byte {
+            config[offset] = value;
+        }
+        config.truncate(card.faults.config_bytes.unwrap_or(config.len()));
+        Ok(config)
+    }
+
+    fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        let mask = pci::config_write_mask();
+        let mut card = self.card();
+        for (place, byte) in (usize::from(offset)..).zip(bytes) {
+            card.config[place] = card.config[place] & !mask[place] | byte & mask[place];
+        }
+        Ok(())
+    }
+
+    fn isolates_memory(&self) -> bool {
+        self.card().faults.is_isolated
+    }
+
+    fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
@@ -104,7 +136,7 @@ impl Function for FakeFunction {
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
         let mut card = self.card();
-        if card.uses(device_address) {
+        if card.uses(device_address) && !card.faults.is_isolated {
             card.unmapped_in_use.push(device_address);
         }
         let removed = card.memory.remove(&device_address);
@@ -132,6 +164,7 @@ impl Function for FakeFunction {
             return Err(FunctionError::Unsupported { what: "reset the function" });
         }
         card.function_resets += 1;
+        card.config = pci::config_image(0).to_vec();
         card.resetting = 0;
         card.faults.reset_steps = 0;
         Ok(())

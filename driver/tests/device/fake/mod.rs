@@ -20,13 +20,14 @@ mod work;
 pub(crate) use function::FakeFunction;
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
-use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory};
+use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory, Ownership};
 use rnic_layout::admin::{
     Answer, Body, Command, CommandHeader, CommandOpcode as Op, CommandStatus, CreateCompletionQueue,
     CreateQueuePair, CreateRegion, CreateSharedReceiveQueue, ModifyQueuePair, Query, RegionKind,
 };
 use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
-use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WQE_SLOT_BYTES};
+use rnic_layout::limits::WQE_SLOT_BYTES;
+use rnic_layout::pci::{self, COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY};
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::queue::phase;
@@ -75,6 +76,14 @@ pub(crate) struct Faults {
     pub(crate) half_messages: u32,
     /// The card executes no send WQE.
     pub(crate) stuck: bool,
+    /// A byte of the configuration space that is not the right one: its offset and value.
+    pub(crate) config_byte: Option<(usize, u8)>,
+    /// Bytes of the configuration space, if they are not all.
+    pub(crate) config_bytes: Option<usize>,
+    /// Size of BAR 2, if it is not the right one.
+    pub(crate) doorbell_bytes: Option<u64>,
+    /// Memory that was freed is used for nothing else, so that the card may still access it.
+    pub(crate) is_isolated: bool,
     /// Number of resets that end. Later ones never do, and the function cannot be reset then either.
     pub(crate) resets: Option<u32>,
 }
@@ -134,6 +143,8 @@ pub(crate) struct Card {
     /// Posted slots that had changed when the card read them.
     changed: RefCell<Vec<u64>>,
     time: Duration,
+    /// Configuration space.
+    config: Vec<u8>,
     written: BTreeMap<u32, u64>,
     resetting: u32,
     memory: BTreeMap<u64, DeviceView>,
@@ -166,6 +177,12 @@ fn place(bytes: &[u8; 8]) -> u64 {
 }
 
 impl Card {
+    /// Bits of the command register that software has set.
+    pub(crate) fn command(&self) -> u16 {
+        let offset = usize::from(COMMAND);
+        u16::from_le_bytes([self.config[offset], self.config[offset + 1]])
+    }
+
     /// Number of objects: completion queues, regions, address handles, queue pairs.
     pub(crate) fn objects(&self) -> [usize; 4] {
         [self.completions.len(), self.regions.len(), self.addresses.len(), self.queue_pairs.len()]

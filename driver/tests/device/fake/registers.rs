@@ -51,7 +51,8 @@ impl Card {
             1 << 20
         } else if offset == REG_STATUS.offset {
             let enabled = self.register(REG_CONTROL.offset) & 1 == 1;
-            let ready = enabled && self.resetting == 0 && !self.faults.never_ready;
+            let is_master = self.command() & COMMAND_BUS_MASTER != 0;
+            let ready = enabled && is_master && self.resetting == 0 && !self.faults.never_ready;
             let status =
                 Status { ready, resetting: self.resetting != 0, link_up: ready, ..Status::at_reset() };
             value(status.to_bytes())
@@ -86,6 +87,7 @@ impl Card {
             let kept = std::mem::take(self);
             *self = Self {
                 faults: kept.faults,
+                config: kept.config,
                 commands: kept.commands,
                 function_resets: kept.function_resets,
                 unmapped_in_use: kept.unmapped_in_use,

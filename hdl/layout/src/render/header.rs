@@ -6,6 +6,7 @@ use crate::doorbell::{DOORBELLS, PUSH_WINDOW_BYTES, PUSH_WINDOW_OFFSET};
 use crate::field::{Field, Record};
 use crate::limits::{DOORBELL_PAGE_BYTES, LIMITS};
 use crate::opcode::OPCODES;
+use crate::pci::{BARS, CLASS, CONFIG_REGISTERS, DEVICE, REVISION, SUBSYSTEM, SUBSYSTEM_VENDOR, VENDOR};
 use crate::registers::{
     BAR0_BYTES, COUNTER_BASE, COUNTERS, DROP_COUNTERS, LAYOUT_MAJOR, LAYOUT_MINOR, MAGIC, REGISTERS,
     counter_offset,
@@ -96,6 +97,26 @@ pub fn c_header(out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "#define RNIC_LAYOUT_MINOR {LAYOUT_MINOR}")?;
     writeln!(out, "#define RNIC_MAGIC_VALUE {MAGIC:#018x}ull")?;
     writeln!(out, "#define RNIC_BAR0_BYTES {BAR0_BYTES:#x}u")?;
+
+    heading(out, "PCI function: identity, sizes of BARs, offsets in the configuration space")?;
+    for (name, value) in [
+        ("VENDOR_ID", VENDOR.into()),
+        ("DEVICE_ID", DEVICE.into()),
+        ("REVISION_ID", REVISION.into()),
+        ("CLASS_CODE", CLASS),
+        ("SUBSYSTEM_VENDOR_ID", SUBSYSTEM_VENDOR.into()),
+        ("SUBSYSTEM_ID", SUBSYSTEM.into()),
+    ] {
+        writeln!(out, "#define RNIC_PCI_{name} {value:#06x}u")?;
+    }
+    for bar in &BARS {
+        let name = upper(bar.name);
+        writeln!(out, "#define RNIC_PCI_BAR_{name} {}u", bar.index)?;
+        writeln!(out, "#define RNIC_PCI_BAR_{name}_BYTES {:#x}u", bar.bytes)?;
+    }
+    for register in CONFIG_REGISTERS {
+        writeln!(out, "#define RNIC_PCI_CONFIG_{} {:#05x}u", upper(register.name), register.offset)?;
+    }
 
     heading(out, "Registers: byte offsets in BAR 0, and their fields")?;
     for register in REGISTERS {

@@ -7,6 +7,7 @@ use crate::doorbell::{DOORBELLS, PUSH_WINDOW_BYTES, PUSH_WINDOW_OFFSET};
 use crate::field::{Field, Record, Span, ValueTable, Writer};
 use crate::limits::LIMITS;
 use crate::opcode::OPCODES;
+use crate::pci::{BARS, CONFIG_REGISTERS};
 use crate::registers::{
     BAR0_BYTES, COUNTER_BASE, COUNTERS, LAYOUT_MAJOR, LAYOUT_MINOR, REGISTERS, counter_offset,
 };
@@ -23,6 +24,7 @@ use core::fmt::{self, Write};
 /// If a write to `out` fails.
 pub fn manual(out: &mut dyn Write) -> fmt::Result {
     overview(out)?;
+    pci(out)?;
     registers(out)?;
     doorbells(out)?;
     queues(out)?;
@@ -43,15 +45,16 @@ Layout version {LAYOUT_MAJOR}.{LAYOUT_MINOR}. This file is rendered from the tab
 driver and `rnic_regs.h` are made from the same tables.
 
 1. [Conventions](#conventions)
-2. [Registers](#registers) (BAR 0) and [counters](#counters)
-3. [Doorbells](#doorbells) (BAR 2)
-4. [Queues](#queues) in host memory: WQEs, CQEs, EQEs
-5. [Admin queue](#admin-queue)
-6. [Queue pair states](#queue-pair-states)
-7. [On the wire](#on-the-wire): opcodes, credits, RNR delays
-8. [Context of a queue pair](#context-of-a-queue-pair)
-9. [Values](#values)
-10. [Limits](#limits)
+2. [PCI function](#pci-function): identity, BARs, configuration space
+3. [Registers](#registers) (BAR 0) and [counters](#counters)
+4. [Doorbells](#doorbells) (BAR 2)
+5. [Queues](#queues) in host memory: WQEs, CQEs, EQEs
+6. [Admin queue](#admin-queue)
+7. [Queue pair states](#queue-pair-states)
+8. [On the wire](#on-the-wire): opcodes, credits, RNR delays
+9. [Context of a queue pair](#context-of-a-queue-pair)
+10. [Values](#values)
+11. [Limits](#limits)
 
 ## Conventions
 
@@ -74,11 +77,38 @@ driver and `rnic_regs.h` are made from the same tables.
 | 0 | `0x0000` to `{:#06x}` | [Registers](#registers) |
 | 0 | `{COUNTER_BASE:#06x}` to `{:#06x}` | [Counters](#counters) |
 | 2 | page x 4096 | [Doorbells](#doorbells), one page of 4 KiB for each process |
+| 4 | | [Table and pending bits](#bars) of MSI-X |
 
 ",
         COUNTER_BASE - 1,
         BAR0_BYTES - 1,
     )
+}
+
+fn pci(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("## PCI function\n\n")?;
+    chapter(out, include_str!("../manual/pci.md"))?;
+    out.write_str("\n### BARs\n\n| BAR | Bytes | Name | Content |\n|---|---|---|---|\n")?;
+    for bar in &BARS {
+        writeln!(out, "| {} | `{:#x}` | `{}` | {} |", bar.index, bar.bytes, bar.name, bar.meaning)?;
+    }
+    out.write_str(
+        "\n### Configuration space\n\n| Offset | Register | Bytes | Reset | Writable | Acts | Meaning |\n|---|---|---|---|---|---|---|\n",
+    )?;
+    for register in CONFIG_REGISTERS {
+        write!(out, "| `{:#05x}` | `{}` | {} |", register.offset, register.name, register.bytes)?;
+        let digits = 2 + 2 * usize::from(register.bytes);
+        write!(out, " `{:#0digits$x}` |", register.value)?;
+        for bits in [register.writable, register.acting] {
+            if bits == 0 {
+                out.write_str(" |")?;
+            } else {
+                write!(out, " `{bits:#0digits$x}` |")?;
+            }
+        }
+        writeln!(out, " {} |", Plain(register.meaning))?;
+    }
+    out.write_str("\n")
 }
 
 fn registers(out: &mut dyn Write) -> fmt::Result {

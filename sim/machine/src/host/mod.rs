@@ -35,6 +35,7 @@ use link::Link;
 use rand_chacha::ChaCha8Rng;
 use read::Reads;
 use registers::Registers;
+use rnic_driver::Ownership;
 use rnic_layout::doorbell::SEND;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use rnic_monitor::Monitor;
@@ -123,6 +124,7 @@ pub struct Host {
     announced: VecDeque<Interrupt>,
     arrived: VecDeque<Interrupt>,
     interrupts: u64,
+    ownership: Ownership,
 }
 
 impl Host {
@@ -146,6 +148,7 @@ impl Host {
             announced: VecDeque::new(),
             arrived: VecDeque::new(),
             interrupts: 0,
+            ownership: Ownership::default(),
             options,
         }
     }
@@ -153,6 +156,11 @@ impl Host {
     /// Behaviour of the host.
     pub fn options(&self) -> &HostOptions {
         &self.options
+    }
+
+    /// Place for the driver that has opened the card: one place, whatever way the driver comes.
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     /// Changes the behaviour from now on. The link keeps its parameters.

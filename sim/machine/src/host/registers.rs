@@ -7,6 +7,7 @@ use super::options::HostOptions;
 use crate::monitor::{Log, Rule};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use rnic_layout::pci::{DOORBELL_BAR_BYTES, REGISTER_BAR_BYTES};
 use rnic_stimulus::chance::{Seed, happens};
 use std::collections::VecDeque;
 use thiserror::Error;
@@ -35,8 +36,8 @@ impl Bar {
     /// Size, in bytes.
     pub fn bytes(self) -> u64 {
         match self {
-            Bar::Registers => rnic_layout::registers::BAR0_BYTES.into(),
-            Bar::Doorbells => 1 << 24,
+            Bar::Registers => REGISTER_BAR_BYTES,
+            Bar::Doorbells => DOORBELL_BAR_BYTES,
         }
     }
 }

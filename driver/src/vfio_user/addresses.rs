@@ -1,0 +1,89 @@
+//! Allocator of device addresses: the lowest range that is free.
+
+use crate::memory::PAGE_BYTES;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Device addresses of one card, in whole pages. A page between two allocations is never mapped, so that an access that is too
+/// long meets no neighbour. The lowest free range is taken, so that addresses are used again at once and stale use shows.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    all: Range<u64>,
+    /// Ranges in use, with the page behind: first address and end.
+    used: BTreeMap<u64, u64>,
+}
+
+impl Addresses {
+    /// All addresses of a range are free, apart from parts of pages at its ends.
+    pub(super) fn new(all: Range<u64>) -> Self {
+        let page = PAGE_BYTES as u64;
+        let start = all.start.checked_next_multiple_of(page).unwrap_or(all.end);
+        Self { all: start..all.end / page * page, used: BTreeMap::new() }
+    }
+
+    /// Allocates contiguous addresses, or returns `None` if no range is long enough.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<u64> {
+        let pages = bytes.div_ceil(PAGE_BYTES).max(1).checked_add(1)?;
+        let length = u64::try_from(pages.checked_mul(PAGE_BYTES)?).ok()?;
+        let mut start = self.all.start;
+        for (&first, &end) in &self.used {
+            if first - start >= length {
+                break;
+            }
+            start = end;
+        }
+        let end = start.checked_add(length).filter(|&end| end <= self.all.end)?;
+        self.used.insert(start, end);
+        Some(start)
+    }
+
+    /// Frees an allocation by its first address.
+    pub(super) fn free(&mut self, address: u64) {
+        self.used.remove(&address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_lowest_free_range_is_taken() {
+        let mut addresses = Addresses::new(0x1001..0x9fff);
+        let [first, second] = [4096, 1].map(|bytes| addresses.allocate(bytes).unwrap());
+        assert_eq!((first, second), (0x2000, 0x4000), "a page lies between them");
+        addresses.free(first);
+        assert_eq!(addresses.allocate(4097), Some(0x6000), "it does not fit the hole");
+        assert_eq!(addresses.allocate(0), Some(0x2000), "it does");
+        assert_eq!(addresses.allocate(1), None);
+        assert_eq!(addresses.allocate(usize::MAX), None);
+        addresses.free(second);
+        assert_eq!(addresses.allocate(1), Some(0x4000));
+    }
+
+    #[test]
+    fn a_range_without_a_page_gives_nothing() {
+        for range in [0..0, 1..0x1fff, u64::MAX - 1..u64::MAX] {
+            assert_eq!(Addresses::new(range).allocate(1), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn allocations_never_meet(steps in proptest::collection::vec((1usize..20_000, any::<proptest::sample::Index>(), any::<bool>()), 1..100)) {
+            let mut addresses = Addresses::new(0x1_0000..0x8_0000);
+            let mut held: Vec<Range<u64>> = Vec::new();
+            for (bytes, which, is_free) in steps {
+                if is_free && !held.is_empty() {
+                    addresses.free(held.swap_remove(which.index(held.len())).start);
+                } else if let Some(start) = addresses.allocate(bytes) {
+                    let new = start..start + bytes.next_multiple_of(4096) as u64;
+                    prop_assert!(start % 4096 == 0 && new.start >= 0x1_0000 && new.end + 4096 <= 0x8_0000);
+                    prop_assert!(held.iter().all(|old| new.end + 4096 <= old.start || old.end + 4096 <= new.start));
+                    held.push(new);
+                }
+            }
+        }
+    }
+}

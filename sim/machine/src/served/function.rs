@@ -257,6 +257,8 @@ impl Device for Attached<'_> {
                 self.write_register(window, offset, data);
             }
         } else if region == CONFIG_REGION {
+            // What was raised before the write is delivered by what was enabled before it.
+            self.deliver();
             let effect = self.function.config.write(offset, data);
             self.function.follow_config();
             if effect == Effect::Reset {

@@ -100,7 +100,7 @@ pub struct Server {
     stations: Vec<OwnedFd>,
     /// Simulated time until which the clock runs at full speed.
     busy_until_ps: u64,
-    log: Box<dyn FnMut(&str)>,
+    log: Box<dyn FnMut(&str) + Send>,
 }
 
 /// How the clock runs.
@@ -124,7 +124,7 @@ impl Server {
     ///
     /// # Errors
     /// If a socket cannot be made: the path is in use, or not writable.
-    pub fn new(world: World, paths: &[PathBuf], log: impl FnMut(&str) + 'static) -> io::Result<Server> {
+    pub fn new(world: World, paths: &[PathBuf], log: impl FnMut(&str) + Send + 'static) -> io::Result<Server> {
         let places = paths.iter().enumerate().map(|(card, path)| {
             let listener = bind(path)?;
             listener.set_nonblocking(true)?;

@@ -62,7 +62,8 @@ struct Served {
 impl Served {
     fn start(cards: usize, host: HostOptions) -> Result<Served> {
         let folder = tempfile::tempdir()?;
-        let sockets: Vec<PathBuf> = (0..cards).map(|card| folder.path().join(format!("card{card}"))).collect();
+        let sockets: Vec<PathBuf> =
+            (0..cards).map(|card| folder.path().join(format!("card{card}"))).collect();
         let model = model()?;
         let options = CardOptions { host, is_judged: false, ..CardOptions::standard(64) };
         let mut world = World::new(1);
@@ -365,7 +366,11 @@ fn posted_writes_arrive_in_order_however_many() -> Result<()> {
     stream.write_all(&request(1, 0, &[0, 0, 1, 0, b'{', b'}', 0]))?;
     let version = r#"{"capabilities":{"max_msg_fds":64,"max_data_xfer_size":4096}}"#;
     hear(&mut stream, 16 + 4 + version.len() + 1)?;
-    stream.write_all(&request(10, 0x10, &access(CONFIG, COMMAND.into(), 2, &COMMAND_MEMORY.to_le_bytes())))?;
+    stream.write_all(&request(
+        10,
+        0x10,
+        &access(CONFIG, COMMAND.into(), 2, &COMMAND_MEMORY.to_le_bytes()),
+    ))?;
     const COUNT: u64 = 3000;
     for value in 1..=COUNT {
         stream.write_all(&request(10, 0x10, &access(0, SCRATCH, 8, &value.to_le_bytes())))?;

@@ -124,7 +124,11 @@ impl Server {
     ///
     /// # Errors
     /// If a socket cannot be made: the path is in use, or not writable.
-    pub fn new(world: World, paths: &[PathBuf], log: impl FnMut(&str) + Send + 'static) -> io::Result<Server> {
+    pub fn new(
+        world: World,
+        paths: &[PathBuf],
+        log: impl FnMut(&str) + Send + 'static,
+    ) -> io::Result<Server> {
         let places = paths.iter().enumerate().map(|(card, path)| {
             let listener = bind(path)?;
             listener.set_nonblocking(true)?;

@@ -5,7 +5,8 @@
 //! * [`wire`](mod@wire): cables with faults, the MAC, recording and replay of frames;
 //! * [`monitor`]: rules that every card must keep in every cycle, and the trail of events;
 //! * [`config_space`]: the configuration space of a card's PCI function;
-//! * [`function`]: a card of a world as the driver sees it.
+//! * [`function`]: a card of a world as the driver sees it;
+//! * [`served`]: cards of a world as PCI functions behind vfio-user, for other processes.
 //!
 //! The machine knows no design: it takes any verilated model with the ports of a card.
 
@@ -13,5 +14,6 @@ pub mod config_space;
 pub mod function;
 pub mod host;
 pub mod monitor;
+pub mod served;
 pub mod wire;
 pub mod world;

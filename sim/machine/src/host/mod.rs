@@ -204,6 +204,11 @@ impl Host {
         &mut self.registers
     }
 
+    /// Register accesses in flight.
+    pub fn registers_under_way(&self) -> usize {
+        self.registers.under_way()
+    }
+
     /// Starts a register access.
     pub fn start(&mut self, now_ps: u64, access: RegisterAccess, is_posted: bool) -> Ticket {
         self.posted.hear(&access, &mut self.memory);

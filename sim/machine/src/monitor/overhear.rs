@@ -54,8 +54,9 @@ impl Region {
 
     /// Device addresses and lengths of a part of it, which may span several pages.
     pub(super) fn parts(&self, offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
-        let end = self.first_offset + offset + length;
-        let mut next = self.first_offset + offset;
+        // Software may state any length, which the card is to refuse.
+        let mut next = self.first_offset.saturating_add(offset);
+        let end = next.saturating_add(length);
         std::iter::from_fn(move || {
             let page = self.pages.get((next / self.page_bytes) as usize).filter(|_| next < end)?;
             let inside = next % self.page_bytes;

@@ -13,6 +13,8 @@ pub mod mac;
 pub mod record;
 pub mod replay;
 pub mod socket;
+pub mod datagram;
+pub mod loopback;
 
 use crate::world::clock::SECOND_PS;
 use rand::Rng;

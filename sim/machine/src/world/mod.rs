@@ -248,6 +248,11 @@ impl World {
         self.cards.len()
     }
 
+    /// Number of wires.
+    pub fn wires(&self) -> usize {
+        self.wires.len()
+    }
+
     /// Returns a station as its own type.
     ///
     /// # Panics
@@ -555,6 +560,12 @@ impl World {
             card.check_end(now_ps);
         }
         Ok(self.check()?)
+    }
+
+    /// Returns whether nothing is in flight: no frame on a wire, no access of a card or to it. A card may still have work that
+    /// needs neither, or wait for a timer.
+    pub fn is_quiet(&self) -> bool {
+        self.unrest().is_none()
     }
 
     /// Returns what is in flight at the ports of cards and stations; `None` if nothing is.

@@ -1,0 +1,392 @@
+//! The server: the sockets of all cards, and their world, in one thread.
+//!
+//! ```text
+//!   ┌─> wait ──> clients: requests, replies ──> new clients ──> world: some events ──> interrupts, remarks ─┐
+//!   └──────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! 1. A round ends in bounded time, whatever clients do: it has a bound on requests and events, and no call waits for a client.
+//! 2. A client that has left is cleaned up before the next one is accepted. A second client of a card is refused with
+//!    [`Refusal::Busy`].
+//! 3. A client whose writes are faster than the simulation is not read until they have reached the card.
+//! 4. What the monitors say of a card and of its client is a remark of the log. It ends nothing: a client may break every rule.
+use super::connection::{Connection, ConnectionError};
+use super::function::ServedFunction;
+use super::message::Refusal;
+use super::session::Session;
+use crate::host::Traffic;
+use crate::wire::WireCounts;
+use crate::world::World;
+use rnic_layout::registers::COUNTERS;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Requests of one client in a round.
+const REQUESTS_MAX: usize = 32;
+/// Events of the world in a round.
+const EVENTS: usize = 32;
+/// Register writes of a client that have not reached the card.
+const WRITES_MAX: usize = 256;
+/// Clients of one card that are to be told that another has it.
+const STRAYS_MAX: usize = 8;
+/// Remarks of one card that are written out; the others are counted.
+const REMARKS_MAX: u64 = 32;
+/// Simulated time for which the clock runs at full speed after something was in flight.
+const LINGER_PS: u64 = 100_000_000;
+/// An idle world runs this long once in this time, for the timers of its cards.
+const NAP: Duration = Duration::from_millis(25);
+const NAP_RUN: Duration = Duration::from_micros(400);
+
+/// A client, and what was agreed with it.
+struct Client {
+    connection: Connection,
+    session: Session,
+}
+
+/// Numbers of one card, from the start of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CardSummary {
+    /// Clients that had the card.
+    pub clients: u64,
+    /// Requests of clients that were refused.
+    pub refused: u64,
+    /// Remarks of the monitors.
+    pub remarks: u64,
+    /// What has crossed the boundary of the card.
+    pub traffic: Traffic,
+    /// Counters of the card that are not zero, by name; none if the card does not answer.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// Numbers of a server, from its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Simulated time, in picoseconds.
+    pub simulated_ps: u64,
+    /// Frames of the wire in each direction; `None` without a wire.
+    pub wire: Option<[WireCounts; 2]>,
+    /// The cards.
+    pub cards: Vec<CardSummary>,
+}
+
+/// A socket with its card.
+struct Place {
+    path: PathBuf,
+    listener: UnixListener,
+    function: ServedFunction,
+    client: Option<Client>,
+    strays: VecDeque<Connection>,
+    summary: CardSummary,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Cards of a world behind sockets.
+pub struct Server {
+    world: World,
+    places: Vec<Place>,
+    /// Sockets of stations: what comes there is work for the world.
+    stations: Vec<OwnedFd>,
+    /// Simulated time until which the clock runs at full speed.
+    busy_until_ps: u64,
+    log: Box<dyn FnMut(&str) + Send>,
+}
+
+/// How the clock runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    Run,
+    Nap,
+    Sleep,
+}
+
+/// What a round begins with.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    is_stopped: bool,
+    has_requests: bool,
+    has_frames: bool,
+}
+
+impl Server {
+    /// Serves card `i` of a world at path `i`. Remarks go to `log`, a line each.
+    ///
+    /// # Errors
+    /// If a socket cannot be made: the path is in use, or not writable.
+    pub fn new(
+        world: World,
+        paths: &[PathBuf],
+        log: impl FnMut(&str) + Send + 'static,
+    ) -> io::Result<Server> {
+        let places = paths.iter().enumerate().map(|(card, path)| {
+            let listener = bind(path)?;
+            listener.set_nonblocking(true)?;
+            Ok(Place {
+                path: path.clone(),
+                listener,
+                function: ServedFunction::new(card),
+                client: None,
+                strays: VecDeque::new(),
+                summary: CardSummary::default(),
+            })
+        });
+        let places: Vec<Place> = places.collect::<io::Result<_>>()?;
+        assert!(places.len() <= world.cards(), "each socket has a card");
+        Ok(Server { world, places, stations: Vec::new(), busy_until_ps: 0, log: Box::new(log) })
+    }
+
+    /// Wakes the world when there is something to read at the socket of a station.
+    pub fn watch(&mut self, station: OwnedFd) {
+        self.stations.push(station);
+    }
+
+    /// Serves until there is something to read at `stop`.
+    ///
+    /// # Errors
+    /// If the operating system does not let it wait.
+    pub fn run(mut self, stop: impl AsFd) -> io::Result<Summary> {
+        loop {
+            let ready = self.wait(stop.as_fd())?;
+            if ready.is_stopped {
+                return Ok(self.end());
+            }
+            if ready.has_requests {
+                (0..self.places.len()).for_each(|place| self.serve(place));
+                (0..self.places.len()).for_each(|place| self.accept(place));
+            }
+            if ready.has_requests || ready.has_frames {
+                self.linger();
+            }
+            self.advance();
+            (0..self.places.len()).for_each(|place| self.deliver(place));
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        if self.world.now_ps() < self.busy_until_ps {
+            Pace::Run
+        } else if self.places.iter().any(|place| place.client.is_some()) {
+            Pace::Nap
+        } else {
+            Pace::Sleep
+        }
+    }
+
+    fn linger(&mut self) {
+        self.busy_until_ps = self.world.now_ps() + LINGER_PS;
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
+        let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+        fds.extend(self.stations.iter().map(|station| PollFd::new(station, PollFlags::IN)));
+        for place in &self.places {
+            fds.push(PollFd::new(&place.listener, PollFlags::IN));
+            fds.extend(place.strays.iter().map(|stray| PollFd::new(stray, PollFlags::IN)));
+            if let Some(client) = &place.client {
+                let behind = if client.connection.is_behind() { PollFlags::OUT } else { PollFlags::IN };
+                let awaits = if self.is_full(place) { PollFlags::empty() } else { behind };
+                fds.push(PollFd::new(&client.connection, awaits));
+            }
+        }
+        let timeout = match self.pace() {
+            Pace::Run => Some(Duration::ZERO),
+            Pace::Nap => Some(NAP),
+            Pace::Sleep => None,
+        };
+        let timeout = timeout.map(|time| Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
+        let (first, others) = fds.split_at(1);
+        let (stations, sockets) = others.split_at(self.stations.len());
+        let ready = Ready {
+            is_stopped: is_ready(first),
+            has_requests: is_ready(sockets),
+            has_frames: is_ready(stations),
+        };
+        // The socket of a process that has left stays ready for ever.
+        let has_left = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let mut left = stations.iter().map(has_left).collect::<Vec<bool>>().into_iter();
+        self.stations.retain(|_| left.next() == Some(false));
+        Ok(ready)
+    }
+
+    /// Returns whether the writes of a client wait for the simulation.
+    fn is_full(&self, place: &Place) -> bool {
+        let card = place.function.card();
+        self.world.host(card).registers_under_way() >= WRITES_MAX
+    }
+
+    /// Answers requests of the client of a card.
+    fn serve(&mut self, place: usize) {
+        for _ in 0..REQUESTS_MAX {
+            let is_full = self.is_full(&self.places[place]);
+            let Place { function, client, .. } = &mut self.places[place];
+            let Some(Client { connection, session }) = client else { return };
+            let outcome = if is_full || connection.is_behind() {
+                match connection.has_left() {
+                    true => Err(ConnectionError::Closed),
+                    false => connection.flush().map(|()| false),
+                }
+            } else {
+                connection.receive().and_then(|message| {
+                    let Some(message) = message else { return Ok(false) };
+                    let reply = session.answer(message, &mut function.attach(&mut self.world));
+                    reply.map_or(Ok(()), |reply| connection.send(&reply)).map(|()| true)
+                })
+            };
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return self.release(place, &error),
+            }
+        }
+    }
+
+    /// The client of a card has left, or is given up: the card is as after power-up when this returns.
+    fn release(&mut self, place: usize, why: &ConnectionError) {
+        let Place { function, client, summary, .. } = &mut self.places[place];
+        let Some(client) = client.take() else { return };
+        summary.refused += client.session.refused();
+        let outcome = function.attach(&mut self.world).clean_up();
+        self.deliver(place);
+        if !matches!(why, ConnectionError::Closed) {
+            self.remark(place, &why.to_string());
+        }
+        if outcome.is_err() {
+            self.remark(place, "the card has not finished its reset");
+        }
+    }
+
+    /// Accepts clients of a card: the first gets it, others are told that it is in use.
+    fn accept(&mut self, place: usize) {
+        while let Ok((stream, _)) = self.places[place].listener.accept() {
+            if self.places[place].client.as_ref().is_some_and(|client| client.connection.has_left()) {
+                self.release(place, &ConnectionError::Closed);
+            }
+            let place = &mut self.places[place];
+            let Ok(connection) = Connection::new(stream) else { continue };
+            if place.client.is_none() {
+                place.client = Some(Client { connection, session: Session::default() });
+                place.summary.clients += 1;
+            } else {
+                place.strays.push_back(connection);
+                if place.strays.len() > STRAYS_MAX {
+                    place.strays.pop_front();
+                }
+            }
+        }
+        // A refusal has the number of its request.
+        self.places[place].strays.retain_mut(|stray| match stray.receive() {
+            Ok(None) => true,
+            Ok(Some(message)) => {
+                let _ = stray.send(&message.header.refuse(Refusal::Busy));
+                false
+            }
+            Err(_) => false,
+        });
+    }
+
+    /// Lets time pass.
+    fn advance(&mut self) {
+        let pace = self.pace();
+        let start = Instant::now();
+        loop {
+            if pace == Pace::Sleep {
+                return;
+            }
+            for _ in 0..EVENTS {
+                self.world.step();
+            }
+            if !self.world.is_quiet() {
+                self.linger();
+            }
+            if pace == Pace::Run || start.elapsed() >= NAP_RUN {
+                return;
+            }
+        }
+    }
+
+    /// Passes on what a card has raised, and what was remarked on it.
+    fn deliver(&mut self, place: usize) {
+        let function = &mut self.places[place].function;
+        function.attach(&mut self.world).deliver();
+        let card = self.world.card_mut(function.card());
+        let mut remarks: Vec<String> = Vec::new();
+        for fault in card.host_mut().memory_mut().take_faults() {
+            let (direction, address) = (fault.direction, fault.address);
+            remarks.push(format!("the card may not {direction:?} at {address:#x}: {:?}", fault.refusal));
+        }
+        let failures = card.host_mut().registers_mut().take_failures();
+        remarks.extend(failures.iter().map(ToString::to_string));
+        if !card.log().violations().is_empty() {
+            remarks.extend(card.log_mut().take().iter().map(ToString::to_string));
+        }
+        remarks.iter().for_each(|remark| self.remark(place, remark));
+    }
+
+    fn remark(&mut self, place: usize, text: &str) {
+        let remarks = &mut self.places[place].summary.remarks;
+        *remarks += 1;
+        if *remarks <= REMARKS_MAX {
+            (self.log)(&format!("card {place}: {text}"));
+        }
+        if *remarks == REMARKS_MAX {
+            (self.log)(&format!("card {place}: further remarks are counted only"));
+        }
+    }
+
+    /// Ends all clients, and says what has happened.
+    fn end(mut self) -> Summary {
+        let mut cards = Vec::new();
+        for place in 0..self.places.len() {
+            self.release(place, &ConnectionError::Closed);
+            let card = self.places[place].function.card();
+            let counters = self.world.counters(card).unwrap_or_default();
+            self.deliver(place);
+            let names = COUNTERS.iter().map(|counter| counter.name);
+            let summary = &self.places[place].summary;
+            cards.push(CardSummary {
+                traffic: self.world.host(card).traffic(),
+                counters: names.zip(counters).filter(|(_, count)| *count != 0).collect(),
+                ..summary.clone()
+            });
+        }
+        let wire = (self.world.wires() != 0).then(|| self.world.wire_counts(0));
+        // Ends the waveforms, and with the recorders the captures.
+        for card in 0..self.world.cards() {
+            self.world.card_mut(card).end_trace();
+        }
+        Summary { simulated_ps: self.world.now_ps(), wire, cards }
+    }
+}
+
+/// Listens at a path, in the place of a socket that a server has left behind.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_behind(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        outcome => outcome,
+    }
+}
+
+fn is_left_behind(path: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}

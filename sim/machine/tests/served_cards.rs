@@ -1,0 +1,385 @@
+//! Cards behind sockets: the server with a card in Verilog that copies memory, opened by the client of the crate `vfio_user`.
+use anyhow::{Context, Result, ensure};
+use rnic_layout::pci::{COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY, DEVICE, MSIX_PENDING_OFFSET, VENDOR};
+use rnic_layout::registers::counter;
+use rnic_machine::host::HostOptions;
+use rnic_machine::served::server::{Server, Summary};
+use rnic_machine::world::{CardOptions, Port, World, model_options};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use verilator_sys::{Model, ModelOptions, Optimization};
+use vfio_user::Client;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const CONFIG: u32 = 7;
+const MSIX_BAR: u32 = 4;
+const MSIX: u32 = 2;
+/// Sets an eventfd for each vector.
+const SIGNAL_EVENTFDS: u32 = 0x24;
+/// Raises vectors.
+const RAISE: u32 = 0x21;
+/// The vector that the card raises at the end of a copy.
+const VECTOR: u32 = 5;
+const SOURCE: u64 = 0x10_0000;
+const TARGET: u64 = 0x20_0000;
+const HALF: u64 = 0x1_0000;
+/// Registers of the card.
+const GO: u64 = 0x2018;
+const SCRATCH: u64 = 0x2028;
+
+fn model() -> Result<Model> {
+    let parameters = [
+        ("W", 64),
+        ("HOST_READS", counter("host_reads")),
+        ("HOST_WRITES", counter("host_writes")),
+        ("INTERRUPTS", counter("interrupts_raised")),
+    ];
+    let verilator_arguments = parameters.map(|(name, value)| format!("-G{name}={value}")).to_vec();
+    let options =
+        ModelOptions { optimization: Optimization::O1, verilator_arguments, ..ModelOptions::default() };
+    Ok(Model::build("echo_card", include_str!("fixtures/echo_card.v"), &model_options(options))?)
+}
+
+/// A server in a thread of its own.
+struct Served {
+    sockets: Vec<PathBuf>,
+    stop: UnixStream,
+    server: JoinHandle<std::io::Result<Summary>>,
+    remarks: Arc<Mutex<Vec<String>>>,
+    _folder: TempDir,
+}
+
+impl Served {
+    fn start(cards: usize, host: HostOptions) -> Result<Served> {
+        let folder = tempfile::tempdir()?;
+        let sockets: Vec<PathBuf> =
+            (0..cards).map(|card| folder.path().join(format!("card{card}"))).collect();
+        let model = model()?;
+        let options = CardOptions { host, is_judged: false, ..CardOptions::standard(64) };
+        let mut world = World::new(1);
+        for _ in 0..cards {
+            world.add_card(&model, options)?;
+        }
+        if cards == 2 {
+            world.connect(Port::Card(0), Port::Card(1), options.wire())?;
+        }
+        world.leave_reset()?;
+        let remarks = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&remarks);
+        let server = Server::new(world, &sockets, move |line| log.lock().unwrap().push(line.to_string()))?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let server = std::thread::spawn(move || server.run(stopped));
+        Ok(Served { sockets, stop, server, remarks, _folder: folder })
+    }
+
+    fn open(&self, card: usize) -> Result<Opened> {
+        let mut opened = Opened { client: Client::new(&self.sockets[card])? };
+        opened.command(COMMAND_MEMORY | COMMAND_BUS_MASTER)?;
+        Ok(opened)
+    }
+
+    fn end(mut self) -> Result<Summary> {
+        self.stop.write_all(&[1])?;
+        let summary = self.server.join().expect("the server has not panicked")?;
+        ensure!(self.sockets.iter().all(|socket| !socket.exists()), "the sockets are removed");
+        Ok(summary)
+    }
+}
+
+struct Opened {
+    client: Client,
+}
+
+impl Opened {
+    fn command(&mut self, value: u16) -> Result<()> {
+        Ok(self.client.region_write(CONFIG, COMMAND.into(), &value.to_le_bytes())?)
+    }
+
+    fn read(&mut self, offset: u64) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.client.region_read(0, offset, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn write(&mut self, offset: u64, value: u64) -> Result<()> {
+        Ok(self.client.region_write(0, offset, &value.to_le_bytes())?)
+    }
+
+    fn start_copy(&mut self, length: u64, count: u64) -> Result<()> {
+        for (offset, value) in [(0x2000, SOURCE), (0x2008, TARGET), (0x2010, count << 16 | length), (GO, 1)] {
+            self.write(offset, value)?;
+        }
+        Ok(())
+    }
+
+    /// Maps a source of known bytes and a target. Returns both as one file.
+    fn map(&mut self) -> Result<File> {
+        let memory = memfd_create("memory", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, 2 * HALF)?;
+        let file = File::from(memory);
+        file.write_all_at(&pattern(), 0)?;
+        self.client.dma_map(0, SOURCE, HALF, file.as_raw_fd())?;
+        self.client.dma_map(HALF, TARGET, HALF, file.as_raw_fd())?;
+        Ok(file)
+    }
+
+    fn signal(&mut self, vector: u32) -> Result<OwnedFd> {
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
+        self.client.set_irqs(MSIX, SIGNAL_EVENTFDS, vector, 1, &[eventfd.as_raw_fd()])?;
+        Ok(eventfd)
+    }
+
+    /// Waits until the card has written pieces: another number than those of its last copy, which the register shows until it
+    /// begins the next.
+    fn finish_copy(&mut self, count: u64) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.read(GO)? as u16 != count as u16 {
+            ensure!(Instant::now() < deadline, "the copy does not end");
+        }
+        Ok(())
+    }
+
+    /// Copies pieces, and compares them.
+    fn copy(&mut self, length: u64, count: u64) -> Result<()> {
+        let memory = self.map()?;
+        self.start_copy(length, count)?;
+        self.finish_copy(count)?;
+        let mut target = vec![0; HALF as usize];
+        memory.read_exact_at(&mut target, HALF)?;
+        for (piece, (copied, source)) in target.chunks(512).zip(pattern().chunks(512)).enumerate() {
+            let (copied, rest) = copied.split_at(length as usize);
+            let is_there = (piece as u64) < count;
+            ensure!(copied == if is_there { &source[..copied.len()] } else { &[0; 512][..copied.len()] });
+            ensure!(rest.iter().all(|&byte| byte == 0), "nothing else is written");
+        }
+        Ok(())
+    }
+}
+
+fn pattern() -> Vec<u8> {
+    (0..HALF as usize).map(|place| (place * 31 + place / 251 + 1) as u8 | 1).collect()
+}
+
+/// Waits until an eventfd is signalled. Returns how often it was.
+fn wait(eventfd: &OwnedFd) -> Result<u64> {
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    ensure!(poll(&mut [PollFd::new(eventfd, PollFlags::IN)], Some(&patience))? == 1, "no interrupt");
+    let mut count = [0; 8];
+    rustix::io::read(eventfd, &mut count)?;
+    Ok(u64::from_ne_bytes(count))
+}
+
+#[test]
+fn a_card_copies_the_memory_of_its_client_and_interrupts_it() -> Result<()> {
+    for host in [HostOptions::IDEAL, HostOptions::STANDARD] {
+        let served = Served::start(1, host)?;
+        let mut card = served.open(0)?;
+        let mut identity = [0; 4];
+        card.client.region_read(CONFIG, 0, &mut identity)?;
+        ensure!(identity == [VENDOR.to_le_bytes(), DEVICE.to_le_bytes()].concat()[..]);
+        let eventfd = card.signal(VECTOR)?;
+        card.copy(300, 100)?;
+        ensure!(wait(&eventfd)? == 1 && card.read(GO)? == 100);
+        card.client.dma_unmap(SOURCE, HALF)?;
+        drop(card);
+        let remarks = Arc::clone(&served.remarks);
+        let card = &served.end()?.cards[0];
+        ensure!((card.clients, card.refused, card.remarks) == (1, 0, 0), "{card:?} {remarks:?}");
+        ensure!((card.traffic.reads, card.traffic.interrupts) == (100, 1), "{card:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn registers_are_accessed_in_all_sizes_of_the_bus() -> Result<()> {
+    let served = Served::start(1, HostOptions::IDEAL)?;
+    let mut card = served.open(0)?;
+    card.write(SCRATCH, 0x0807_0605_0403_0201)?;
+    for size in [1, 2, 4, 8] {
+        for offset in (0..8).step_by(size) {
+            let mut bytes = vec![0; size];
+            card.client.region_read(0, SCRATCH + offset as u64, &mut bytes)?;
+            ensure!(bytes[0] == offset as u8 + 1 && bytes[size - 1] == (offset + size) as u8, "{bytes:?}");
+        }
+    }
+    card.command(COMMAND_BUS_MASTER)?;
+    card.write(SCRATCH, 7)?;
+    ensure!(card.read(SCRATCH)? == u64::MAX, "memory is off");
+    card.command(COMMAND_MEMORY)?;
+    ensure!(card.read(SCRATCH)? == 0x0807_0605_0403_0201, "the write was lost");
+    Ok(())
+}
+
+#[test]
+fn a_card_that_is_not_bus_master_reaches_nothing_and_interrupts_nobody() -> Result<()> {
+    let served = Served::start(1, HostOptions::IDEAL)?;
+    let mut card = served.open(0)?;
+    let memory = card.map()?;
+    let early = card.signal(VECTOR)?;
+    card.command(COMMAND_MEMORY)?;
+    card.start_copy(300, 1)?;
+    let interrupts = 0x1000 + 8 * counter("interrupts_raised") as u64;
+    let deadline = Instant::now() + PATIENCE;
+    while card.read(interrupts)? == 0 {
+        ensure!(Instant::now() < deadline, "the copy does not end");
+    }
+    let mut target = vec![0; HALF as usize];
+    memory.read_exact_at(&mut target, HALF)?;
+    ensure!(target.iter().all(|&byte| byte == 0), "nothing is written");
+    card.command(COMMAND_MEMORY | COMMAND_BUS_MASTER)?;
+    card.client.dma_unmap(SOURCE, HALF)?;
+    card.client.dma_unmap(TARGET, HALF)?;
+    let late = card.signal(VECTOR)?;
+    card.copy(300, 3)?;
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    ensure!(poll(&mut [PollFd::new(&early, PollFlags::IN)], Some(&at_once))? == 0, "the first copy");
+    ensure!(wait(&late)? == 1, "the second copy");
+    let remarks = served.end()?.cards[0].remarks;
+    ensure!(remarks > 0, "the refused accesses are remarked");
+    Ok(())
+}
+
+#[test]
+fn a_vector_without_an_eventfd_is_pending() -> Result<()> {
+    let served = Served::start(1, HostOptions::IDEAL)?;
+    let mut card = served.open(0)?;
+    for vector in [3, 63] {
+        card.client.set_irqs(MSIX, RAISE, vector, 1, &[])?;
+    }
+    let mut pending = [0; 8];
+    card.client.region_read(MSIX_BAR, MSIX_PENDING_OFFSET.into(), &mut pending)?;
+    ensure!(u64::from_le_bytes(pending) == 1 << 3 | 1 << 63, "{pending:?}");
+    let eventfd = card.signal(63)?;
+    ensure!(wait(&eventfd)? == 1);
+    card.client.set_irqs(MSIX, RAISE, 63, 1, &[])?;
+    ensure!(wait(&eventfd)? == 1);
+    card.client.region_read(MSIX_BAR, MSIX_PENDING_OFFSET.into(), &mut pending)?;
+    ensure!(u64::from_le_bytes(pending) == 1 << 3, "{pending:?}");
+    // The table holds what is written; the pending bits do not.
+    card.client.region_write(MSIX_BAR, 16, &[1, 2, 3, 4])?;
+    card.client.region_write(MSIX_BAR, MSIX_PENDING_OFFSET.into(), &[0xff])?;
+    let mut entry = [0; 4];
+    card.client.region_read(MSIX_BAR, 16, &mut entry)?;
+    card.client.region_read(MSIX_BAR, MSIX_PENDING_OFFSET.into(), &mut pending)?;
+    ensure!(entry == [1, 2, 3, 4] && u64::from_le_bytes(pending) == 1 << 3);
+    Ok(())
+}
+
+/// A full counter, and file descriptors that are no eventfds: writing to them would wait for the client.
+#[test]
+fn an_eventfd_that_would_wait_stops_nobody() -> Result<()> {
+    let served = Served::start(1, HostOptions::IDEAL)?;
+    let mut card = served.open(0)?;
+    let full = card.signal(9)?;
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes())?;
+    card.client.set_irqs(MSIX, RAISE, 9, 1, &[])?;
+    ensure!(wait(&full)? == u64::MAX - 1);
+    let (reader, writer) = std::io::pipe()?;
+    card.client.set_irqs(MSIX, SIGNAL_EVENTFDS, 9, 1, &[writer.as_raw_fd()])?;
+    card.client.set_irqs(MSIX, RAISE, 9, 1, &[])?;
+    ensure!(wait(&full)? == 1, "the eventfd stays");
+    drop((reader, card));
+    let refused = served.end()?.cards[0].refused;
+    ensure!(refused == 1, "{refused} requests refused");
+    Ok(())
+}
+
+/// The card goes on with its copy when the client has gone, and finds nothing; the next client finds the card.
+#[test]
+fn a_client_that_dies_in_mid_transfer_leaves_the_card_to_the_next() -> Result<()> {
+    let served = Served::start(1, HostOptions::STANDARD)?;
+    for round in 0..3 {
+        let mut card = served.open(0)?;
+        if round > 0 {
+            card.finish_copy(120)?;
+        }
+        card.copy(512, 10)?;
+        card.client.dma_unmap(SOURCE, HALF)?;
+        card.client.dma_unmap(TARGET, HALF)?;
+        let memory = card.map()?;
+        card.start_copy(512, 120)?;
+        drop((card, memory));
+    }
+    let card = &served.end()?.cards[0];
+    ensure!((card.clients, card.refused) == (3, 0), "{card:?}");
+    Ok(())
+}
+
+#[test]
+fn a_second_client_is_told_that_the_card_is_in_use() -> Result<()> {
+    let served = Served::start(1, HostOptions::IDEAL)?;
+    let mut first = served.open(0)?;
+    ensure!(served.open(0).is_err(), "the card is in use");
+    first.copy(64, 2)?;
+    drop(first);
+    served.open(0)?.copy(64, 3)?;
+    ensure!(served.end()?.cards[0].clients == 2);
+    Ok(())
+}
+
+/// A client that stops in the middle of a message, and one that says nothing.
+#[test]
+fn a_client_that_stalls_costs_its_own_card_only() -> Result<()> {
+    let served = Served::start(2, HostOptions::IDEAL)?;
+    let mut stalled = UnixStream::connect(&served.sockets[0])?;
+    stalled.write_all(&[0; 7])?;
+    let mut card = served.open(1)?;
+    let silent = (0..20).map(|_| UnixStream::connect(&served.sockets[1]));
+    let silent = silent.collect::<std::io::Result<Vec<UnixStream>>>().context("clients that say nothing")?;
+    card.copy(200, 9)?;
+    drop(silent);
+    drop(stalled);
+    served.open(0)?.copy(200, 9)?;
+    Ok(())
+}
+
+/// More writes without an answer than the server keeps: none is lost, and the read after them sees the last.
+#[test]
+fn posted_writes_arrive_in_order_however_many() -> Result<()> {
+    let served = Served::start(1, HostOptions::IDEAL)?;
+    let mut stream = UnixStream::connect(&served.sockets[0])?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let request = |command: u16, flags: u32, body: &[u8]| {
+        let head = [[0, 0], command.to_ne_bytes()].concat();
+        let bytes = (16 + body.len()) as u32;
+        [&head[..], &bytes.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4], body].concat()
+    };
+    let access = |region: u32, offset: u64, count: u32, data: &[u8]| {
+        [&offset.to_ne_bytes()[..], &region.to_ne_bytes(), &count.to_ne_bytes(), data].concat()
+    };
+    let hear = |stream: &mut UnixStream, bytes: usize| -> Result<Vec<u8>> {
+        let mut reply = vec![0; bytes];
+        std::io::Read::read_exact(stream, &mut reply)?;
+        ensure!(reply[8..16] == [1, 0, 0, 0, 0, 0, 0, 0], "{reply:?}");
+        Ok(reply)
+    };
+    stream.write_all(&request(1, 0, &[0, 0, 1, 0, b'{', b'}', 0]))?;
+    let version = r#"{"capabilities":{"max_msg_fds":64,"max_data_xfer_size":4096}}"#;
+    hear(&mut stream, 16 + 4 + version.len() + 1)?;
+    stream.write_all(&request(
+        10,
+        0x10,
+        &access(CONFIG, COMMAND.into(), 2, &COMMAND_MEMORY.to_le_bytes()),
+    ))?;
+    const COUNT: u64 = 3000;
+    for value in 1..=COUNT {
+        stream.write_all(&request(10, 0x10, &access(0, SCRATCH, 8, &value.to_le_bytes())))?;
+    }
+    stream.write_all(&request(9, 0, &access(0, SCRATCH, 8, &[])))?;
+    let reply = hear(&mut stream, 16 + 16 + 8)?;
+    ensure!(reply[32..] == COUNT.to_le_bytes(), "{reply:?}");
+    drop(stream);
+    let accesses = served.end()?.cards[0].traffic.register_accesses;
+    ensure!(accesses > COUNT, "{accesses} accesses");
+    Ok(())
+}

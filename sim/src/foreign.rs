@@ -83,6 +83,7 @@ use rnic_machine::wire::WireOptions;
 use rnic_machine::wire::fault::{Fault, Hits};
 use rnic_machine::wire::socket::{Pace, Socket};
 use rnic_machine::world::{CardOptions, Port, World};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -390,6 +391,15 @@ impl Process {
             }
             self.listen(end, &format!("has not said {marker:?}"))?;
         }
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// If the process is not there any more.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let id = Pid::from_child(&self.child);
+        kill_process(id, signal).with_context(|| format!("cannot signal {}", self.name))
     }
 
     /// Waits until the process has ended, which it must with success.

@@ -1,5 +1,5 @@
-//! The programs of `rnic-sim`: the demo, the standard bench, and a peer in a process of its own; and a rig for tests against a
-//! foreign peer.
+//! The programs of `rnic-sim`: the demo, the standard bench, a peer in a process of its own, and cards for other processes; and
+//! a rig for tests against a foreign peer.
 
 pub mod bench;
 pub mod demo;
@@ -9,3 +9,4 @@ pub mod output;
 pub mod peer;
 pub mod report;
 pub mod scenario;
+pub mod serve;

@@ -9,6 +9,7 @@ use rnic_sim::bench;
 use rnic_sim::demo::{self, DemoOptions};
 use rnic_sim::peer::{self, PeerOptions};
 use rnic_sim::print_line;
+use rnic_sim::serve::{self, ServeOptions};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -79,6 +80,8 @@ enum Command {
     /// Be the peer of a simulated card: the reference endpoint, behind the Unix socket that is standard input. It ends when the
     /// socket is closed.
     Peer(PeerOptions),
+    /// Serve simulated cards as PCI functions to other processes, over vfio-user. It ends with SIGINT.
+    Serve(ServeOptions),
 }
 
 fn main() -> ExitCode {
@@ -116,6 +119,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),
         Command::Peer(options) => peer::run(&options, std::io::stdin().as_fd()),
+        Command::Serve(options) => serve::run(&options),
     }
 }
 

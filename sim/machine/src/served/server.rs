@@ -143,7 +143,15 @@ impl Server {
         });
         let places: Vec<Place> = places.collect::<io::Result<_>>()?;
         assert!(places.len() <= world.cards(), "each socket has a card");
-        Ok(Server { world, places, stations: Vec::new(), busy_until_ps: 0, log: Box::new(log) })
+        let log = Box::new(log);
+        let mut server = Server { world, places, stations: Vec::new(), busy_until_ps: 0, log };
+        for place in 0..server.places.len() {
+            // A card clears its memories after power-up, and takes no settings before that is done.
+            if server.places[place].function.attach(&mut server.world).clean_up().is_err() {
+                server.remark(place, "the card has not finished its reset");
+            }
+        }
+        Ok(server)
     }
 
     /// Wakes the world when there is something to read at the socket of a station.

@@ -1,0 +1,304 @@
+//! The program `rnic-sim serve`, whose cards the client of the crate `vfio_user` opens: it shares nothing with the server.
+use anyhow::{Context, Result, ensure};
+use rnic_layout::admin::{
+    ANSWER_BYTES, Answer, Body, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus,
+};
+use rnic_layout::doorbell::{EVENT, EventDoorbell, offset_in_bar};
+use rnic_layout::pci::{
+    COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY, DEVICE, DEVICE_CONTROL, DEVICE_CONTROL_RESET, SERIAL_NUMBER,
+    VENDOR,
+};
+use rnic_layout::queue::event::{Eqe, EventKind};
+use rnic_layout::queue::phase;
+use rnic_layout::registers::{
+    AdminControl, Control, EventQueueControl, LAYOUT_MAJOR, MAGIC, REG_ADMIN_ANSWER_BASE,
+    REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL, REG_CONTROL, REG_EVENT_QUEUE_BASE,
+    REG_EVENT_QUEUE_CONTROL, REG_LAYOUT_VERSION, REG_MAGIC, REG_SCRATCH, REG_STATUS, Register, Status,
+};
+use rnic_sim::foreign::Process;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::process::Signal;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use vfio_user::Client;
+
+/// Bound of each wait, in wall-clock time. The first start verilates and compiles the card.
+const PATIENCE: Duration = Duration::from_secs(300);
+const BAR_0: u32 = 0;
+const BAR_2: u32 = 2;
+const CONFIG: u32 = 7;
+const MSIX: u32 = 2;
+/// Sets an eventfd for each vector.
+const SIGNAL_EVENTFDS: u32 = 0x24;
+
+/// A running server with its sockets.
+struct Served {
+    process: Process,
+    sockets: Vec<PathBuf>,
+    _folder: TempDir,
+}
+
+impl Served {
+    /// Starts a server of some cards, and waits until clients can connect.
+    fn start(cards: usize, arguments: &[&str]) -> Result<Served> {
+        let folder = tempfile::tempdir()?;
+        let sockets: Vec<PathBuf> =
+            (0..cards).map(|card| folder.path().join(format!("card{card}"))).collect();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+        command.arg("serve").args(arguments);
+        command.args(sockets.iter().flat_map(|socket| [Path::new("--socket"), socket]));
+        let (mut process, _) = Process::start(command, PATIENCE)?;
+        for (card, socket) in sockets.iter().enumerate() {
+            let said = process.line(&format!("serving card {card} at "))?;
+            ensure!(said == socket.display().to_string(), "{said}");
+        }
+        Ok(Served { process, sockets, _folder: folder })
+    }
+
+    fn open(&self, card: usize) -> Result<Card> {
+        Card::open(&self.sockets[card])
+    }
+
+    /// Ends the server by SIGINT. Returns what it says of a card.
+    fn end(mut self, card: usize) -> Result<String> {
+        self.process.signal(Signal::INT)?;
+        let said = self.process.line(&format!("card {card}: "))?;
+        self.process.end()?;
+        ensure!(self.sockets.iter().all(|socket| !socket.exists()), "the sockets are removed");
+        Ok(said)
+    }
+}
+
+/// A card that the client of the crate has opened, with its memory and interrupts on.
+struct Card {
+    client: Client,
+}
+
+impl Card {
+    fn open(socket: &Path) -> Result<Card> {
+        let mut card = Card { client: Client::new(socket)? };
+        let on = COMMAND_MEMORY | COMMAND_BUS_MASTER;
+        card.client.region_write(CONFIG, COMMAND.into(), &on.to_le_bytes())?;
+        Ok(card)
+    }
+
+    fn config<const N: usize>(&mut self, offset: u16) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.client.region_read(CONFIG, offset.into(), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read(&mut self, register: &Register) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.client.region_read(BAR_0, register.offset.into(), &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn write(&mut self, register: &Register, bytes: [u8; 8]) -> Result<()> {
+        Ok(self.client.region_write(BAR_0, register.offset.into(), &bytes)?)
+    }
+
+    fn status(&mut self) -> Result<Status> {
+        Ok(Status::parse(&self.read(&REG_STATUS)?.to_le_bytes())?)
+    }
+}
+
+/// Evaluates something until it is there.
+fn until<T>(what: &str, mut find: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = find()? {
+            return Ok(found);
+        }
+        ensure!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Memory of a client: a page of commands, one of answers, and one of events.
+struct Rings {
+    file: File,
+    eventfd: OwnedFd,
+    commands: u16,
+}
+
+const RINGS: u64 = 1 << 32;
+const PAGE: u64 = 4096;
+const ANSWERS: u64 = PAGE;
+const EVENTS: u64 = 2 * PAGE;
+const LOG2: u8 = 6;
+const VECTOR: u8 = 5;
+
+impl Rings {
+    /// Maps memory, starts admin queue and event queue 0 of a card in it, and enables the card.
+    fn new(card: &mut Card) -> Result<Rings> {
+        let memory = memfd_create("rings", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, 3 * PAGE)?;
+        card.client.dma_map(0, RINGS, 3 * PAGE, memory.as_raw_fd())?;
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
+        card.client.set_irqs(MSIX, SIGNAL_EVENTFDS, VECTOR.into(), 1, &[eventfd.as_raw_fd()])?;
+        card.write(&REG_ADMIN_COMMAND_BASE, RINGS.to_le_bytes())?;
+        card.write(&REG_ADMIN_ANSWER_BASE, (RINGS + ANSWERS).to_le_bytes())?;
+        let control = AdminControl { entries_log2: LOG2, enable: true, event_on_answer: true };
+        card.write(&REG_ADMIN_CONTROL, control.to_bytes()?)?;
+        card.write(&REG_EVENT_QUEUE_BASE, (RINGS + EVENTS).to_le_bytes())?;
+        let control = EventQueueControl { entries_log2: LOG2, enable: true, vector: VECTOR };
+        card.write(&REG_EVENT_QUEUE_CONTROL, control.to_bytes()?)?;
+        card.write(&REG_CONTROL, Control { enable: true, ..Control::at_reset() }.to_bytes()?)?;
+        until("the card is ready", || Ok(card.status()?.ready.then_some(())))?;
+        let arm = EventDoorbell { object_number: 0, arm: true, consumer_index: 0 };
+        card.client.region_write(BAR_2, offset_in_bar(0, &EVENT), &arm.to_bytes()?)?;
+        Ok(Rings { file: File::from(memory), eventfd, commands: 0 })
+    }
+
+    /// Posts commands that do nothing.
+    fn post(&mut self, card: &mut Card, count: u16) -> Result<()> {
+        for _ in 0..count {
+            let header =
+                CommandHeader { opcode: CommandOpcode::Nothing, tag: self.commands, object_number: 0 };
+            let command = Command { header, body: Body::Nothing }.to_bytes()?;
+            let slot = u64::from(self.commands % (1 << LOG2));
+            self.file.write_all_at(&command, slot * COMMAND_BYTES as u64)?;
+            self.commands += 1;
+        }
+        card.write(&REG_ADMIN_DOORBELL, u64::from(self.commands).to_le_bytes())
+    }
+
+    fn entry<const N: usize>(&self, ring: u64, index: u64) -> Result<[u8; N]> {
+        let mut entry = [0; N];
+        self.file.read_exact_at(&mut entry, ring + index * N as u64)?;
+        Ok(entry)
+    }
+
+    /// Waits for the first answer, which the card has written.
+    fn first_answer(&self) -> Result<Answer> {
+        until("an answer", || {
+            let entry = self.entry::<ANSWER_BYTES>(ANSWERS, 0)?;
+            Ok((entry[ANSWER_BYTES - 1] & 1 == u8::from(phase(0, LOG2.into()))).then_some(entry))
+        })
+        .and_then(|entry| Ok(Answer::parse(&entry)?))
+    }
+
+    /// Waits for an interrupt.
+    fn interrupt(&self) -> Result<u64> {
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&self.eventfd, PollFlags::IN)], Some(&patience))?;
+        ensure!(ready == 1, "no interrupt within {PATIENCE:?}");
+        let mut count = [0; 8];
+        rustix::io::read(&self.eventfd, &mut count)?;
+        Ok(u64::from_ne_bytes(count))
+    }
+}
+
+/// A client starts the card, and the card executes a command and raises an interrupt.
+fn use_card(card: &mut Card) -> Result<Rings> {
+    let mut rings = Rings::new(card)?;
+    rings.post(card, 1)?;
+    ensure!(rings.interrupt()? == 1);
+    // Events come after answers, and interrupts after events.
+    let answer = rings.first_answer()?;
+    ensure!((answer.status, answer.tag) == (CommandStatus::Success, 0), "{answer:?}");
+    let event = Eqe::parse(&rings.entry::<{ Eqe::BYTES }>(EVENTS, 0)?)?;
+    ensure!(event.kind == EventKind::AdminAnswer, "{event:?}");
+    Ok(rings)
+}
+
+#[test]
+fn a_client_identifies_the_card_and_uses_it() -> Result<()> {
+    let served = Served::start(1, &[])?;
+    let mut card = served.open(0)?;
+    ensure!(card.config(0)? == VENDOR.to_le_bytes() && card.config(2)? == DEVICE.to_le_bytes());
+    ensure!(card.read(&REG_MAGIC)? == MAGIC);
+    ensure!(card.read(&REG_LAYOUT_VERSION)? >> 16 & 0xffff == LAYOUT_MAJOR, "layout version");
+    let mut half = [0; 4];
+    card.client.region_read(BAR_0, u64::from(REG_MAGIC.offset) + 4, &mut half)?;
+    ensure!(half == MAGIC.to_le_bytes()[4..], "an access of four bytes");
+    use_card(&mut card)?;
+    // A function-level reset stops the card and turns it off.
+    let reset = DEVICE_CONTROL_RESET.to_le_bytes();
+    card.client.region_write(CONFIG, DEVICE_CONTROL.into(), &reset)?;
+    ensure!(card.config(COMMAND)? == [0; 2] && card.read(&REG_MAGIC)? == u64::MAX, "memory is off");
+    drop(card);
+    let said = served.end(0)?;
+    ensure!(said.starts_with("1 clients, 0 requests refused, 0 remarks; "), "{said}");
+    Ok(())
+}
+
+/// The client goes while the card reads its commands and writes its answers.
+#[test]
+fn a_client_that_dies_leaves_a_card_that_opens_again() -> Result<()> {
+    let served = Served::start(1, &["--host", "standard"])?;
+    for _ in 0..3 {
+        let mut card = served.open(0)?;
+        ensure!(card.read(&REG_SCRATCH)? == 0 && !card.status()?.fatal, "as after power-up");
+        card.write(&REG_SCRATCH, [0xff; 8])?;
+        let mut rings = use_card(&mut card)?;
+        rings.post(&mut card, 60)?;
+        drop(card);
+    }
+    let said = served.end(0)?;
+    ensure!(said.starts_with("3 clients, 0 requests refused, 0 remarks; "), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_card_has_one_client_at_a_time() -> Result<()> {
+    let served = Served::start(1, &[])?;
+    let mut first = served.open(0)?;
+    ensure!(served.open(0).is_err(), "the card is in use");
+    ensure!(first.read(&REG_MAGIC)? == MAGIC, "the first client has noticed nothing");
+    drop(first);
+    served.open(0)?;
+    let said = served.end(0)?;
+    ensure!(said.starts_with("2 clients, "), "{said}");
+    Ok(())
+}
+
+#[test]
+fn two_cards_have_each_a_client() -> Result<()> {
+    let served = Served::start(2, &["--loss", "0.1"])?;
+    let mut cards = [served.open(0)?, served.open(1)?];
+    let mut serials = Vec::new();
+    for card in &mut cards {
+        serials.push(u64::from_le_bytes(card.config(SERIAL_NUMBER)?));
+        use_card(card)?;
+    }
+    ensure!(serials[0] != serials[1], "{serials:?}");
+    let [first, mut second] = cards;
+    drop(first);
+    ensure!(second.read(&REG_MAGIC)? == MAGIC && served.open(0)?.read(&REG_MAGIC)? == MAGIC);
+    let said = served.end(1)?;
+    ensure!(said.starts_with("1 clients, "), "{said}");
+    Ok(())
+}
+
+#[test]
+fn an_option_that_is_wrong_is_named() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (first, second, file) = (path("first"), path("second"), path("file"));
+    std::fs::write(&file, "not a socket")?;
+    for (code, arguments, expected) in [
+        (2, &[][..], "--socket <PATH>"),
+        (2, &["--socket", &first, "--wire", "tap"], "expected loop, none, seqpacket:PATH"),
+        (2, &["--socket", &first, "--width", "65"], "allowed are 64, 128, 256 and 512"),
+        (2, &["--socket", &first, "--loss", "1.5"], "a probability is from 0 to 1"),
+        (1, &["--socket", &first, "--socket", &first], "two cards cannot share the socket"),
+        (1, &["--socket", &first, "--socket", &second, "--socket", &file], "a wire joins at most 2 cards"),
+        (1, &["--socket", &first, "--socket", &second, "--wire", "loop"], "--wire is for an only card"),
+        (1, &["--socket", &first, "--config", "none.toml"], "cannot read none.toml"),
+        (1, &["--socket", &first, "--wire", "seqpacket:/none"], "nobody listens at the other end"),
+        (1, &["--socket", &file], "cannot listen at "),
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+        let output = command.arg("serve").args(arguments).output().context("rnic-sim")?;
+        let text = String::from_utf8(output.stderr)?;
+        ensure!(output.status.code() == Some(code) && text.contains(expected), "{arguments:?}: {text}");
+    }
+    Ok(())
+}

@@ -213,7 +213,8 @@ impl Requester {
         (self.message, self.packets) = (Message::Unknown, None);
         if is_late {
             // The timer started again when it expired, which was before the WQE and the payload were fetched again.
-            self.progress_ps = (self.progress_ps + timeout_ps).clamp(now_ps.saturating_sub(UNREAD_PS), now_ps);
+            self.progress_ps =
+                (self.progress_ps + timeout_ps).clamp(now_ps.saturating_sub(UNREAD_PS), now_ps);
             self.unread_ps.clear();
         } else {
             self.losses = self.losses.saturating_sub(1);

@@ -14,6 +14,9 @@ const ASKING_PACKETS: u32 = 32;
 /// So many messages may follow each other of which none has AckReq: three blocks of eight messages, since the last of a block may
 /// be a LOCAL_INVALIDATE, of which the wire sees nothing.
 const SILENT_MESSAGES_MAX: u32 = 23;
+/// Time for which a response may wait on the card before it counts, behind completions that the host is slow to take; and between
+/// the start of a timer, or its end, and the packet that is seen here. In picoseconds.
+const UNREAD_PS: u64 = 20_000_000;
 /// RETH of a WRITE that names no memory.
 const NO_BYTES: RethRepr = RethRepr { virtual_address: 0, remote_key: 0, dma_length: 0 };
 
@@ -95,8 +98,11 @@ pub(crate) struct Requester {
     losses: u32,
     /// Unit of the acknowledgement timeouts, in picoseconds.
     pub(crate) unit_ps: u64,
-    /// Time of the last acknowledgement, of the last repetition, or of the first request after all were acknowledged.
+    /// Time of the last acknowledgement that the card must know, of the last timeout, or of the first request after all were
+    /// acknowledged.
     progress_ps: u64,
+    /// Times of what came after that: the timer of the card may still run as if it had not.
+    unread_ps: VecDeque<u64>,
 }
 
 impl Requester {
@@ -113,6 +119,7 @@ impl Requester {
             losses: 0,
             unit_ps: TIMER_UNIT_PS,
             progress_ps: 0,
+            unread_ps: VecDeque::new(),
         }
     }
 
@@ -145,7 +152,11 @@ impl Requester {
             self.go_back(set_up, now_ps, psn, findings);
         }
         if self.unacknowledged == self.unsent {
-            self.progress_ps = now_ps;
+            self.read(now_ps);
+            match self.unread_ps.is_empty() {
+                true => self.progress_ps = now_ps,
+                false => self.unread_ps.push_back(now_ps),
+            }
         }
         self.sequence(packet, row, kind, findings);
         self.ask(packet, row, kind, findings);
@@ -186,18 +197,35 @@ impl Requester {
     /// Checks whether the next packet may have another PSN than the one after the last.
     fn go_back(&mut self, set_up: &SetUp, now_ps: u64, psn: Psn, findings: &mut Findings) {
         let timeout_ps = self.unit_ps << set_up.timeout;
-        let is_waiting = self.unacknowledged != self.unsent;
-        let is_late = set_up.timeout != 0 && is_waiting && now_ps >= self.progress_ps + timeout_ps;
+        self.read(now_ps);
+        let is_waiting = self.unacknowledged != self.unsent || !self.unread_ps.is_empty();
+        // The timer starts when the card issues a packet, which is before it is seen here.
+        let early_ps = UNREAD_PS.min(timeout_ps / 2);
+        let is_late = set_up.timeout != 0 && is_waiting && now_ps + early_ps >= self.progress_ps + timeout_ps;
         let may = psn.is_before(self.unsent) && (self.losses > 0 || is_late);
         findings.ensure(Rule::RequestPsn, may, || {
-            format!("the PSN is {psn}, allowed is {}; nothing was lost", self.next)
+            let since_ps = now_ps.saturating_sub(self.progress_ps);
+            format!(
+                "the PSN is {psn}, allowed is {}; nothing was lost, and the timer of {timeout_ps} ps runs for {since_ps} ps",
+                self.next
+            )
         });
         (self.message, self.packets) = (Message::Unknown, None);
-        if !is_late {
+        if is_late {
+            // The timer started again when it expired, which was before the WQE and the payload were fetched again.
+            self.progress_ps =
+                (self.progress_ps + timeout_ps).clamp(now_ps.saturating_sub(UNREAD_PS), now_ps);
+            self.unread_ps.clear();
+        } else {
             self.losses = self.losses.saturating_sub(1);
         }
-        // The timer starts again.
-        self.progress_ps = now_ps;
+    }
+
+    /// Notes that the card knows the responses which have arrived long enough ago.
+    fn read(&mut self, now_ps: u64) {
+        while let Some(read_ps) = self.unread_ps.pop_front_if(|unread_ps| *unread_ps + UNREAD_PS <= now_ps) {
+            self.progress_ps = read_ps;
+        }
     }
 
     /// Checks opcode sequence and lengths, and notes where the message stands.
@@ -256,7 +284,8 @@ impl Requester {
         if !psn.is_before(self.unsent) || psn.is_before(self.unacknowledged) {
             return;
         }
-        self.progress_ps = now_ps;
+        self.read(now_ps);
+        self.unread_ps.push_back(now_ps);
         let syndrome = packet.extended_headers().find_map(|header| match header {
             ExtendedRepr::Aeth(aeth) => Some(aeth.meaning()),
             _ => None,

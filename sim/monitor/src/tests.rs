@@ -6,7 +6,7 @@ use rnic_layout::path::Gid;
 use rnic_layout::psn::Psn;
 use rnic_layout::registers::{
     OwnMac, REG_OWN_MAC, REG_SOURCE_ADDRESS_HIGH, REG_SOURCE_ADDRESS_LOW, REG_SOURCE_ADDRESS_PORT,
-    SourceAddressPort,
+    REG_TIMER_UNIT, SourceAddressPort,
 };
 use rnic_layout::state::{AttributeMask, PathMtu, QpState, Service};
 use rnic_layout::syndrome::{NakCode, Syndrome};
@@ -490,6 +490,26 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         bench.sends(&send_only(SEND_PSN, 5));
         assert_eq!(bench.rules(), []);
         bench.sends(&send_only(SEND_PSN, 5));
+    }),
+    (Rule::RequestPsn, "an ACK that the card has read starts the timer again", |bench| {
+        // T is 80 us.
+        bench.monitor.register(REG_TIMER_UNIT.offset.into(), 10_000);
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        bench.now_ps += 79_000_000;
+        bench.arrives(ack(SEND_PSN, ACK, 1));
+        bench.now_ps += 2_000_000;
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        assert_eq!(bench.rules(), [], "it may not have read it");
+        bench.arrives(ack(SEND_PSN.add(1), ACK, 2));
+        bench.now_ps += 30_000_000;
+        bench.sends(&send_only(SEND_PSN.add(2), 5));
+        bench.sends(&send_only(SEND_PSN.add(3), 5));
+        bench.now_ps += 79_000_000;
+        bench.arrives(ack(SEND_PSN.add(2), ACK, 3));
+        bench.now_ps += 30_000_000;
+        bench.sends(&send_only(SEND_PSN.add(3), 5));
     }),
     (Rule::RequestPsn, "more than half of the PSNs are unacknowledged", |bench| {
         bench.sends(&draft(Operation::ReadRequest, SEND_PSN, &[reth(1 << 31)], 0).asking());

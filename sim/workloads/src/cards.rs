@@ -5,7 +5,7 @@
 use super::arena::Arena;
 use super::model::shared_index;
 use super::plan::{
-    Kind, Message, Mistake, Plan, Receive, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
+    Kind, Message, Mistake, Plan, Receive, Retries, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
     window_background,
 };
 use super::run::{Machine, Outcome, Post};
@@ -190,7 +190,7 @@ impl Cards {
             for (side, (queue_pair, _)) in made.into_iter().enumerate() {
                 let host = &mut hosts[side];
                 let peer = infos[1 - side];
-                let options = connect_options(&pair.wrapping, &peer);
+                let options = connect_options(&pair.wrapping, plan.retries, &peer);
                 host.pairs.insert(queue_pair.number(), index);
                 let queue_pair = queue_pair.connect(&peer, &options)?;
                 let ends = |side: usize, kind| pair.lanes[side].sends.iter().any(|send| send.kind == kind);
@@ -214,8 +214,7 @@ impl Cards {
     }
 }
 
-/// Without retries, so that what is lost without need ends the run.
-fn connect_options(wrapping: &Wrapping, peer: &ConnectionInfo) -> ConnectOptions {
+fn connect_options(wrapping: &Wrapping, retries: Retries, peer: &ConnectionInfo) -> ConnectOptions {
     let path = Path {
         source_index: u8::from(!wrapping.is_ipv4),
         vlan: wrapping.vlan,
@@ -224,7 +223,8 @@ fn connect_options(wrapping: &Wrapping, peer: &ConnectionInfo) -> ConnectOptions
         flow_label: wrapping.flow_label,
         ..Path::new(peer.gid, peer.mac)
     };
-    let send = SendOptions { timeout: 14, retry_count: 0, rnr_retry: 0, read_atomic: None };
+    let Retries { timeout, retry_count, rnr_retry } = retries;
+    let send = SendOptions { timeout, retry_count, rnr_retry, read_atomic: None };
     ConnectOptions { path: Some(path), send, ..ConnectOptions::default() }
 }
 

@@ -74,6 +74,18 @@ impl Kind {
     pub const SENDS: [Kind; 2] = [Kind::Send, Kind::SendImmediate];
     /// Kinds that invalidate a key: of the peer, and of the host itself.
     pub const ENDING: [Kind; 2] = [Kind::SendInvalidate, Kind::LocalInvalidate];
+    /// All kinds.
+    pub const ALL: [Kind; 9] = [
+        Kind::Send,
+        Kind::SendImmediate,
+        Kind::Write,
+        Kind::WriteImmediate,
+        Kind::Read,
+        Kind::CompareSwap,
+        Kind::FetchAdd,
+        Kind::SendInvalidate,
+        Kind::LocalInvalidate,
+    ];
 
     /// Returns whether the peer needs a receive.
     pub const fn consumes(self) -> bool {
@@ -392,6 +404,22 @@ impl Pair {
     }
 }
 
+/// How often a queue pair sends again (protocol 2.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Timeout of an acknowledgement, as the queue pair has it: 0 for none.
+    pub timeout: u8,
+    /// Retries without progress.
+    pub retry_count: u8,
+    /// Retries after RNR NAKs; 7 for no limit.
+    pub rnr_retry: u8,
+}
+
+impl Retries {
+    /// Without retries, so that what is lost without need ends the run.
+    pub const NONE: Retries = Retries { timeout: 14, retry_count: 0, rnr_retry: 0 };
+}
+
 /// Parameters of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanOptions {
@@ -403,6 +431,8 @@ pub struct PlanOptions {
     pub mistaken_share: f64,
     /// Mistakes to choose from.
     pub mistakes: &'static [Mistake],
+    /// Kinds of messages to choose from. One that invalidates a key is drawn seldom, and once in each direction of a pair at most.
+    pub kinds: &'static [Kind],
     /// PMTUs to choose from.
     pub pmtus: &'static [Pmtu],
     /// Maximum length of a message. It must fit the receive buffer of the peer's card.
@@ -413,6 +443,8 @@ pub struct PlanOptions {
     pub shared_share: f64,
     /// See [`Plan::in_flight_bytes`].
     pub in_flight_bytes: usize,
+    /// Retries of all queue pairs.
+    pub retries: Retries,
 }
 
 impl PlanOptions {
@@ -422,11 +454,13 @@ impl PlanOptions {
         messages: 5,
         mistaken_share: 0.5,
         mistakes: &Mistake::ALL,
+        kinds: &Kind::ALL,
         pmtus: &Pmtu::ALL,
         message_bytes_max: 24 << 10,
         send_pieces_max: SEND_SGES_MAX,
         shared_share: 0.25,
         in_flight_bytes: 16 << 10,
+        retries: Retries::NONE,
     };
 
     /// The given number of pairs and messages, without mistakes.
@@ -440,9 +474,11 @@ impl PlanOptions {
 pub struct Plan {
     /// Seed that it was drawn from.
     pub seed: Seed,
-    /// Maximum of bytes that a host has in flight, except for a longer message, which is sent alone. Cards do not retransmit
-    /// yet, so a queue pair fails if the receive buffer of the peer's card overflows while its host is slow.
+    /// Maximum of bytes that a host has in flight, except for a longer message, which is sent alone. A queue pair without retries
+    /// fails if the receive buffer of the peer's card overflows while its host is slow.
     pub in_flight_bytes: usize,
+    /// Retries of all queue pairs.
+    pub retries: Retries,
     /// All pairs.
     pub pairs: Vec<Pair>,
     /// Receives that are posted to the shared receive queue of each host: as many as are consumed, each large enough for any
@@ -462,7 +498,8 @@ impl Plan {
             let count = pairs.map(|pair| pair.receives_taken(side)).sum();
             (0..count).map(|_| draw.receive(SHARED_BYTES)).collect()
         });
-        Plan { seed, in_flight_bytes: options.in_flight_bytes, pairs, shared }
+        let PlanOptions { in_flight_bytes, retries, .. } = *options;
+        Plan { seed, in_flight_bytes, retries, pairs, shared }
     }
 
     /// Number of valid messages before the mistakes.
@@ -562,7 +599,7 @@ impl Draw {
         // A READ may see what a later WRITE or atomic writes, unless that has a fence; and an atomic may see a later WRITE
         // (protocol 2.10).
         let (mut reads, mut atomics): (Vec<Range<usize>>, Vec<Range<usize>>) = (Vec::new(), Vec::new());
-        let mut ending = Kind::ENDING.to_vec();
+        let mut ending = self.ending_kinds();
         for index in 0..count {
             let must = must_end && index + 1 == count && ending.contains(&Kind::SendInvalidate);
             let kind = if must { Kind::SendInvalidate } else { self.kind(lets_write, &mut ending) };
@@ -594,9 +631,16 @@ impl Draw {
         lane
     }
 
+    /// Kinds of this plan that invalidate a key.
+    fn ending_kinds(&self) -> Vec<Kind> {
+        Kind::ENDING.into_iter().filter(|kind| self.options.kinds.contains(kind)).collect()
+    }
+
     /// Draws a kind. It may invalidate a key as long as `ending` holds one.
     fn kind(&mut self, lets_write: bool, ending: &mut Vec<Kind>) -> Kind {
-        let kinds = if lets_write { &Kind::LASTING[..] } else { &Kind::SENDS };
+        let lasting = if lets_write { &Kind::LASTING[..] } else { &Kind::SENDS };
+        let kinds: Vec<Kind> =
+            lasting.iter().copied().filter(|kind| self.options.kinds.contains(kind)).collect();
         if !ending.is_empty() && self.random.random_bool(ENDING_SHARE) {
             ending.swap_remove(self.random.random_range(0..ending.len()))
         } else {
@@ -727,7 +771,7 @@ impl Draw {
             }
         }
         let mut flushed = |most: usize, lets_write: bool| -> Vec<Message> {
-            let mut ending = Kind::ENDING.to_vec();
+            let mut ending = self.ending_kinds();
             let count = self.random.random_range(0..=most);
             let mut flushed = |_| {
                 let kind = self.kind(lets_write, &mut ending);

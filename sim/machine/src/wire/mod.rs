@@ -217,10 +217,10 @@ impl Direction {
         self.flights.len()
     }
 
-    /// Time at which the next frame begins to arrive.
+    /// Time at which the next frame begins to arrive, which is not before the one before it has arrived.
     #[inline]
     pub fn next_ps(&self) -> Option<u64> {
-        self.flights.peek().map(|Reverse(flight)| flight.arrives_ps)
+        self.flights.peek().map(|Reverse(flight)| flight.arrives_ps.max(self.free_ps))
     }
 
     /// Sends a frame whose first bit was sent at `start_ps`, now or before. Returns whether it will arrive once, in order, and as
@@ -302,11 +302,8 @@ impl Direction {
 
     /// Takes the frame that begins to arrive, with the arrival time of its first bit. Frames do not overlap.
     pub fn arrive(&mut self, now_ps: u64) -> Option<(u64, Frame)> {
-        if self.next_ps().is_none_or(|arrives_ps| arrives_ps > now_ps) {
-            return None;
-        }
-        let Reverse(Flight { arrives_ps, frame, .. }) = self.flights.pop()?;
-        let start_ps = arrives_ps.max(self.free_ps);
+        let start_ps = self.next_ps().filter(|start_ps| *start_ps <= now_ps)?;
+        let Reverse(Flight { frame, .. }) = self.flights.pop()?;
         self.free_ps = start_ps + frame.duration_ps(self.options.bits_per_second);
         self.counts.arrived += 1;
         Some((start_ps, frame))
@@ -377,6 +374,20 @@ mod tests {
         for pair in arrived.windows(2) {
             let end_ps = pair[0].0 + pair[0].1.duration_ps(RATE);
             assert!(pair[1].0 >= end_ps, "frames overlap");
+        }
+    }
+
+    #[test]
+    fn frames_that_come_at_once_arrive_one_after_the_other() {
+        let late = WireOptions { delay: Delay::nanoseconds(900), ..WireOptions::perfect(RATE) };
+        let mut direction = Direction::new(late, Seed(1), "wire");
+        for index in 0..3 {
+            direction.send(0, 0, frame(index));
+        }
+        for start_ps in [900_000, 909_920, 919_840] {
+            assert_eq!(direction.next_ps(), Some(start_ps));
+            assert!(direction.arrive(start_ps - 1).is_none());
+            assert_eq!(direction.arrive(start_ps).map(|(start_ps, _)| start_ps), Some(start_ps));
         }
     }
 

@@ -35,9 +35,11 @@ struct Side<S> {
 
 impl Side<Init> {
     fn open(socket: &PathBuf, index: u8) -> Result<Side<Init>> {
-        let function: Arc<dyn Function> = Arc::new(VfioUserFunction::connect(socket, SocketOptions::default())?);
+        let function: Arc<dyn Function> =
+            Arc::new(VfioUserFunction::connect(socket, SocketOptions::default())?);
         let addresses = vec![Gid::from_ipv4([10, 0, 0, index + 1].into())];
-        let options = Options { addresses, seed: Some(index.into()), ..Options::new([2, 0, 0, 0, 0, index + 1]) };
+        let options =
+            Options { addresses, seed: Some(index.into()), ..Options::new([2, 0, 0, 0, 0, index + 1]) };
         let device = Device::open(function, options)?;
         let domain = device.create_protection_domain()?;
         let completions =
@@ -89,7 +91,10 @@ fn two_drivers_exchange_messages_over_served_cards() -> Result<()> {
     let infos = [sides[0].queue_pair.info(0)?, sides[1].queue_pair.info(0)?];
     let [first, second] = sides;
     let mut sides = [first.connect(&infos[1])?, second.connect(&infos[0])?];
-    let windows = [sides[0].domain.share(WINDOW_BYTES, RemoteRights::ALL)?, sides[1].domain.share(WINDOW_BYTES, RemoteRights::ALL)?];
+    let windows = [
+        sides[0].domain.share(WINDOW_BYTES, RemoteRights::ALL)?,
+        sides[1].domain.share(WINDOW_BYTES, RemoteRights::ALL)?,
+    ];
 
     // Each side sends, writes and reads; receives are posted on both before.
     let lengths = [0, 1, 100, 4096, 9001];

@@ -40,7 +40,7 @@ use rnic_messages::host::PayloadWrite;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadResponseCommand, ResponseNotice};
-use rnic_messages::receive::{AckNotice, PlaceCommand, PlaceNotice};
+use rnic_messages::receive::{AckNotice, PayloadReference, PlaceCommand, PlaceNotice};
 use rnic_messages::setup::{QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::LENGTH_BITS;
 use rnic_messages::sizes::VECTOR_BITS;
@@ -523,6 +523,7 @@ impl<
         self.observe_accepted.next = self.receive.outcome_valid.val()
             & (self.receive.outcome.val().number >= bits::<REASON_BITS>(ACCEPTED_REQUEST));
         StreamTx::<PacketToken>::join(&mut self.receive.request_token, &mut self.responder.requests);
+        StreamTx::<PayloadReference>::join(&mut self.place_mux.reference, &mut self.receive.reference);
         StreamTx::<Beat<DATA, BYTES>>::join(
             &mut self.receive.request_payload,
             &mut self.place_mux.request_payload,

@@ -10,6 +10,7 @@ use rnic_blocks::stream::{Arbiter, AsyncFifo, Fifo, PacketFifo, RegisterSlice, S
 use rnic_host::chunk_buffer::ChunkBuffer;
 use rnic_host::ring::Ring;
 use rnic_kernel::prelude::*;
+use rnic_packet::free_cells::FreeCells;
 use rnic_tests::proof::{Proof, TOP};
 use std::path::Path;
 
@@ -80,6 +81,25 @@ fn a_ring_owns_no_place_twice_and_loses_none() -> Result<()> {
     proof.holds()?;
     proof.catches("takes_without_room", "if (reserve && fits_value)", "if (reserve)")?;
     proof.catches("gives_back_too_few", "head <= head + returned;", "head <= head + 3'h1;")
+}
+
+/// The request buffer keeps its payload in cells of this list. That it gives each back once is assumed here, and shown by the
+/// tests of the request buffer.
+#[test]
+fn free_cells_are_lost_by_nobody_and_held_by_one_packet_at_most() -> Result<()> {
+    let proof = proof("free_cells", FreeCells::<2>::new(4))?;
+    proof.holds()?;
+    proof.catches("takes_the_last", "has_cell_value = |spare;", "has_cell_value = 1'b1;")?;
+    proof.catches("takes_what_has_just_come", "entered = {1'b0, has_entered}", "entered = {1'b0, enters}")?;
+    proof.catches("loses_what_is_rolled_back", "rollback ? packet_start : taken_to", "taken_to")?;
+    proof.catches("miscounts_what_is_rolled_back", "(rollback ? spare_at_start : left)", "left")?;
+    proof.catches("takes_what_was_committed", "packet_start <= taken_to;", "packet_start <= first_free;")?;
+    proof.catches(
+        "breaks_the_chain",
+        "entering = gives ? given : unused;",
+        "entering = gives ? tail : unused;",
+    )?;
+    proof.catches("follows_another_cell", ".read_address(follows)", ".read_address(first_free)")
 }
 
 fn chunk_buffer() -> Result<Proof> {

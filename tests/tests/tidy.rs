@@ -99,7 +99,11 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 27] = [
         ],
         &["rnic-messages", "rnic-mutants"],
     ),
-    ("rnic-tests", &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel"], &["verilator-sys"]),
+    (
+        "rnic-tests",
+        &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel", "rnic-packet"],
+        &["verilator-sys"],
+    ),
 ];
 
 /// Dependencies of one kind, by name.

@@ -224,6 +224,7 @@ fn compose(token: TransmitRequest, route: Route, source: SourceAddress) -> Packe
         extended: token.extended,
         payload_bytes: token.payload_bytes,
         pad_mismatch: false,
+        first_cell: bits(0),
     }
 }
 

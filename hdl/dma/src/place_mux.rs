@@ -7,6 +7,7 @@
 //!  request ───>│ ┌─────────┐                                               │
 //!  response ──>│ │ Arbiter ├──┬────────────────────────────────────────────┼──> command
 //!              │ └─────────┘  └─ sources (16) ─┐                           │
+//!              │            └─────────────────│────────────────────────────┼──> reference
 //!              │                               v                           │
 //!  request_payload, response_payload ───────> select ──────────────────────┼──> payload
 //!              │                                                           │
@@ -15,9 +16,10 @@
 //!              └───────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! No latency for commands and notices, 2 cycles from a command to its payload; a command and a beat a cycle.
+//! No latency for commands, references and notices, 2 cycles from a command to its payload; a command and a beat a cycle.
 //!
-//! 1. Commands of one side keep their order; while both have some, they take turns. Payload follows in the order of the commands.
+//! 1. Commands of one side keep their order; while both have some, they take turns. Payload follows in the order of the commands;
+//!    that of requests is asked for by its reference, in the cycle of the command.
 //! 2. A literal of a command is given as a beat of payload of its own.
 //! 3. A notice goes to the side whose command it came with: acknowledgements to the responder, responses to the requester.
 //! 4. A command stays until it is taken, except for what a response does not have (its CQE, its third span and the rest of its
@@ -30,7 +32,8 @@ use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::receive::{
-    AckNotice, PlaceCommand, PlaceNotice, PlaceNoticeKind, ack_of, response_notice, response_of,
+    AckNotice, PayloadReference, PlaceCommand, PlaceNotice, PlaceNoticeKind, ack_of, response_notice,
+    response_of,
 };
 
 /// log2 of the packets whose payload has not passed.
@@ -72,9 +75,11 @@ pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     /// Synchronous, active high; forgets the packets whose payload has not passed.
     pub reset: Signal<In, Bit>,
 
-    /// From the responder; `ready` of all four inputs is combinational.
+    /// From the responder; `ready` of all inputs is combinational.
     pub request: StreamRx<PlaceCommand>,
-    /// From the receive buffer of requests.
+    /// To the request buffer: the request whose payload is read next; combinational. `ready` falls only when one is taken.
+    pub reference: StreamTx<PayloadReference>,
+    /// From the request buffer.
     pub request_payload: StreamRx<Beat<DATA, BYTES>>,
     /// From the requester.
     pub response: StreamRx<ReadResponseCommand>,
@@ -113,13 +118,17 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
         self.arbiter.rx[1].valid.next = self.response.valid.val();
         self.response.ready.next = self.arbiter.rx[1].ready.val();
         let is_response = self.arbiter.tx.beat.val();
-        let has_room = self.sources.rx.ready.val();
+        let has_room = self.sources.rx.ready.val() && self.reference.ready.val();
         let is_offered = self.arbiter.tx.valid.val() && has_room;
         self.arbiter.tx.ready.next = self.command.ready.val() && has_room;
         self.command.valid.next = is_offered;
         let command = if is_response { response_command(response, request) } else { request };
         self.command.beat.next = command;
-        self.sources.rx.valid.next = is_offered && self.command.ready.val() && command.payload_bytes.any();
+        let takes_payload = is_offered && self.command.ready.val() && command.payload_bytes.any();
+        self.reference.valid.next = takes_payload && !is_response;
+        self.reference.beat.next =
+            PayloadReference { first_cell: request.first_cell, payload_bytes: request.payload_bytes };
+        self.sources.rx.valid.next = takes_payload;
         self.sources.rx.beat.next = PayloadSource {
             is_response,
             is_literal: is_response && response.is_literal,
@@ -187,6 +196,7 @@ mod tests {
         let payload = noise(random);
         let mut command = PlaceCommand { payload_bytes: bits(payload.len() as u64), ..Default::default() };
         command.queue_pair = Stimulus::sample(random);
+        command.first_cell = Stimulus::sample(random);
         command.span_count = Stimulus::sample(random);
         command.third.address = Stimulus::sample(random);
         command.has_completion = random.random();
@@ -249,18 +259,17 @@ mod tests {
                 (0..count).map(|number| random_response(number as u64, &mut random)).unzip();
             let mut request = Source::showing_next(requests.iter().map(|packet| packet.command), stalls);
             let mut response = Source::showing_next(commands.iter().copied(), stalls);
-            let mut beats = |packets: &[Packet], skips: &dyn Fn(usize) -> bool| {
-                let packets = packets
-                    .iter()
-                    .enumerate()
-                    .filter(|(at, packet)| !packet.payload.is_empty() && !skips(*at));
-                let beats: Vec<_> = packets
-                    .flat_map(|(_, packet)| beats_of::<DATA, BYTES>(&packet.payload, &mut random))
-                    .collect();
-                Source::showing_next(beats, stalls)
-            };
-            let mut request_payload = beats(&requests, &|_| false);
-            let mut response_payload = beats(&responses, &|at| commands[at].is_literal);
+            let with_payload = responses
+                .iter()
+                .zip(&commands)
+                .filter(|(packet, command)| !packet.payload.is_empty() && !command.is_literal);
+            let beats: Vec<_> = with_payload
+                .flat_map(|(packet, _)| beats_of::<DATA, BYTES>(&packet.payload, &mut random))
+                .collect();
+            let mut response_payload = Source::showing_next(beats, stalls);
+            // Payload of requests comes when it is asked for.
+            let mut request_payload = Source::showing_next([], stalls);
+            let mut has_room = true;
             let (mut command, mut payload): (Sink<PlaceCommand>, _) = (Sink::new(stalls), Sink::new(stalls));
             let (mut ack, mut returned) = (Sink::new(stalls), Sink::new(stalls));
             let mut notices = Source::showing_next([], stalls);
@@ -281,6 +290,8 @@ mod tests {
                 let block = &mut bench.block;
                 request.drive(&mut block.request, &mut random);
                 response.drive(&mut block.response, &mut random);
+                has_room |= !stalls.sink() || random.random();
+                block.reference.ready.next = has_room;
                 request_payload.drive(&mut block.request_payload, &mut random);
                 response_payload.drive(&mut block.response_payload, &mut random);
                 command.drive(&mut block.command, &mut random);
@@ -301,13 +312,19 @@ mod tests {
                 // What a response does not have may be anything.
                 let mut seen = block.command.beat.val();
                 if seen.notice.kind == PlaceNoticeKind::Response {
-                    seen = PlaceCommand { third: Default::default(), completion: Default::default(), ..seen };
+                    seen = PlaceCommand {
+                        first_cell: Default::default(),
+                        third: Default::default(),
+                        completion: Default::default(),
+                        ..seen
+                    };
                     let response = ResponseNotice { write_failed: false, ..response_of(seen.notice) };
                     seen.notice = response_notice(response, PlaceNotice::default());
                 }
                 let is_offered = block.command.valid.val();
                 assert!(offered.is_none_or(|offered| is_offered && seen == offered), "it stays");
                 let is_taken = is_offered && block.command.ready.val();
+                let reference = block.reference.valid.val().then(|| block.reference.beat.val());
                 offered = (is_offered && !is_taken).then_some(seen);
                 if is_taken {
                     let found = seen;
@@ -325,6 +342,16 @@ mod tests {
                         expected
                     } else {
                         assert_eq!(found, requests[at].command);
+                        let payload = &requests[at].payload;
+                        let expected = PayloadReference {
+                            first_cell: found.first_cell,
+                            payload_bytes: found.payload_bytes,
+                        };
+                        assert_eq!(reference, (!payload.is_empty()).then_some(expected));
+                        for beat in beats_of::<DATA, BYTES>(payload, &mut random) {
+                            request_payload.push(beat);
+                        }
+                        has_room &= reference.is_none();
                         if found.has_notice {
                             acks.push(ack_of(notice));
                         }

@@ -1,4 +1,5 @@
 //! The packet token: all headers of one RoCEv2 packet as fields, without its payload.
+use crate::sizes::CELL_BITS;
 use rnic_kernel::prelude::*;
 
 /// Bits of the extended headers that a token carries: the longest chain is AtomicETH, 28 bytes (protocol 1.4).
@@ -58,6 +59,8 @@ pub struct PacketToken {
     pub payload_bytes: Bits<13>,
     /// Received: PadCnt is not the pad that this payload needs (protocol 3.6 row 8). Sent: ignored, the pad is right.
     pub pad_mismatch: Bit,
+    /// Received request with payload: first cell of its payload in the request buffer. Else ignored.
+    pub first_cell: Bits<CELL_BITS>,
 }
 
 /// Says whether a packet with P_Key `packet` is of the partition of a queue pair with P_Key `own`: the low 15 bits are equal
@@ -110,7 +113,8 @@ mod tests {
     ];
 
     /// Fields that the card adds; no header has them.
-    const OWN: [&str; 5] = ["vlan_present", "is_ipv6", "extended", "payload_bytes", "pad_mismatch"];
+    const OWN: [&str; 6] =
+        ["vlan_present", "is_ipv6", "extended", "payload_bytes", "pad_mismatch", "first_cell"];
 
     #[test]
     fn partition_keys_match_by_membership() {

@@ -2,7 +2,7 @@
 use crate::complete::CqeToken;
 use crate::host::HostSpan;
 use crate::read::ResponseNotice;
-use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
+use crate::sizes::{CELL_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
 use rnic_kernel::prelude::*;
 
 /// Width of the body of a [`PlaceNotice`]: that of the larger kind, acknowledgements.
@@ -144,6 +144,15 @@ pub fn response_of(notice: PlaceNotice) -> ResponseNotice {
     }
 }
 
+/// Request for the payload of a packet that waits in the request buffer. It is made once, and gives back the cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PayloadReference {
+    /// First cell of the payload.
+    pub first_cell: Bits<CELL_BITS>,
+    /// Bytes of the payload, 1 to 4,096.
+    pub payload_bytes: Bits<SPAN_BITS>,
+}
+
 /// Placement of an admitted packet. One command for every packet, in order; its payload is the next in the
 /// payload stream if `payload_bytes` is not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -154,6 +163,8 @@ pub struct PlaceCommand {
     pub generation: Bits<GENERATION_BITS>,
     /// Bytes of payload in the payload stream, 0 to 4,096.
     pub payload_bytes: Bits<13>,
+    /// Of a request with payload: first cell of its payload in the request buffer.
+    pub first_cell: Bits<CELL_BITS>,
     /// Spans that the payload is written to, 0 to 3. Their lengths add up to `payload_bytes`; without a span
     /// the payload is dropped.
     pub span_count: Bits<2>,

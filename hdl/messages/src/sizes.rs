@@ -43,6 +43,8 @@ pub const WORK_INDEX_BITS: usize = 16;
 pub const ENTRY_INDEX_BITS: usize = 24;
 /// Bits of a free-running count of host writes, issued or done.
 pub const WRITE_COUNT_BITS: usize = 16;
+/// Bits of the number of a cell of the request buffer.
+pub const CELL_BITS: usize = 10;
 /// Bits of the length in bytes of a span of host memory, which one packet or fetch accesses: up to 4,096.
 pub const SPAN_BITS: usize = 13;
 /// Bits of the length in bytes of one request to the host: 1 to 512.

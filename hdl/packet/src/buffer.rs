@@ -1,7 +1,7 @@
-//! Receive buffer: stores received packets of one role.
+//! Receive buffer of responses: stores received packets whose payload is taken in their order.
 //!
 //! Payload is written before the packet is known to be good; payload and token become visible when the frame is accepted. Each role
-//! has its own buffer, so that neither can fill the other's.
+//! has its own buffer, so that neither can fill the other's; that of requests is [`RequestBuffer`](super::request_buffer).
 //!
 //! ```text
 //!  payload ──> ┌──────────────────────────────┐       ┌──────────────┐

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            ┌ crossing ┐   ┌─────────────────────── receive ────────────────────────┐
-//!  MAC rx ──>│ AsyncFifo├──>│ collect ─> parse ─> measure ─> strip, icrc ─> dispatch ├──> buffer (requests, responses)
+//!  MAC rx ──>│ AsyncFifo├──>│ collect ─> parse ─> measure ─> strip, icrc ─> dispatch ├──> buffers (requests, responses)
 //!            │          │   └──────────────────────────────────────────────────┬─────┘
 //!            │          │                                                      └──> counters
 //!  MAC tx <──┤          │<── assemble (plan, headers, sequence, icrc, seal) <── tokens, payload
@@ -18,7 +18,8 @@
 //! | [`icrc`] | check and generation of the ICRC |
 //! | [`strip`], [`delay`] | payload without headers, aligned to lane 0 |
 //! | [`dispatch`] | accepts or drops each frame |
-//! | [`buffer`] | payload and token of a packet, committed or rolled back |
+//! | [`request_buffer`], [`free_cells`] | payload and token of a request, committed or rolled back; payload is read by reference |
+//! | [`buffer`] | payload and token of a response, committed or rolled back; a queue |
 //! | [`receive`] | the receive path as a whole |
 //! | [`counters`] | counts the outcomes |
 //! | [`assemble`] | tokens and payload to frames |
@@ -37,6 +38,8 @@ pub mod icrc;
 pub mod delay;
 pub mod strip;
 pub mod dispatch;
+pub mod free_cells;
+pub mod request_buffer;
 pub mod buffer;
 pub mod receive;
 pub mod counters;

@@ -229,6 +229,7 @@ fn token_of(aligned: Aligned, transport: Bits<TRANSPORT_BITS>) -> PacketToken {
         extended: transport.get_bits::<EXTENDED_BITS>(20 * 8),
         payload_bytes: bits::<13>(0),
         pad_mismatch: false,
+        first_cell: bits(0),
     }
 }
 

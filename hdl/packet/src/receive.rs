@@ -21,12 +21,13 @@
 //! fixed, so that what is known about a frame meets its beats without any queue: the window of `collect` lets a frame go
 //! on only as far as its beats have come, and from there to the buffers every beat takes the same time.
 //!
-//! Latency from the last beat of a frame to its token: `1024 / DATA + 10` cycles, one more to its payload. Throughput one
-//! beat a cycle, with frames back to back from one beat on.
+//! Latency from the last beat of a frame to its token: `1024 / DATA + 10` cycles, one more to the payload of a response;
+//! 4 from the reference to the payload of a request. Throughput one beat a cycle, with frames back to back from one beat on.
 //!
 //! 1. Every frame is accepted once or dropped once, with one outcome.
 //! 2. Payload and token become visible only after the ICRC of their packet has been found right.
 //! 3. A malformed frame does not affect the frames after it.
+//! 4. Payload of requests is given when and in the order in which it is asked for; that of responses in their order.
 //!
 //! Protocol 1.1 to 1.8, 8.3.
 use super::buffer::PacketBuffer;
@@ -37,12 +38,14 @@ use super::dispatch::Dispatch;
 use super::icrc::IcrcCheck;
 use super::measure::Measure;
 use super::parse::{COVERAGE_LATENCY, Parse};
+use super::request_buffer::RequestBuffer;
 use super::strip::{STRIP_LATENCY, Strip};
-use rnic_blocks::stream::{Beat, StreamTx};
+use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
 use rnic_messages::frame::{Count, FrameOutcome};
+use rnic_messages::receive::PayloadReference;
 
 /// A beat on its way to the header's findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -93,7 +96,9 @@ pub struct Receive<
 
     /// To the responder: headers of requests.
     pub request_token: StreamTx<PacketToken>,
-    /// Their payload.
+    /// From place: the request whose payload is read next.
+    pub reference: StreamRx<PayloadReference>,
+    /// To place: payload of these requests.
     pub request_payload: StreamTx<Beat<DATA, BYTES>>,
     /// To the requester: headers of responses and congestion notifications.
     pub response_token: StreamTx<PacketToken>,
@@ -117,7 +122,7 @@ pub struct Receive<
     /// Headers of the frame that is being written.
     token: DFF<PacketToken>,
     dispatch: Dispatch,
-    requests: PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
+    requests: RequestBuffer<DATA, BYTES, ADDRESS, TOKENS, TOKEN_COUNT>,
     responses: PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
     counters: Counters,
 }
@@ -197,6 +202,7 @@ impl<
         self.responses.commit.next = self.dispatch.commit_responses.val();
         self.responses.rollback.next = self.dispatch.rollback.val();
         StreamTx::<PacketToken>::link(&mut self.request_token, &mut self.requests.token_tx);
+        StreamRx::<PayloadReference>::link(&mut self.reference, &mut self.requests.reference);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.request_payload, &mut self.requests.payload_tx);
         StreamTx::<PacketToken>::link(&mut self.response_token, &mut self.responses.token_tx);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.response_payload, &mut self.responses.payload_tx);

@@ -2,7 +2,8 @@
 use rnic_kernel::prelude::*;
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::sizes::{
-    COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SPAN_BITS, WORK_INDEX_BITS,
+    CELL_BITS, COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SPAN_BITS,
+    WORK_INDEX_BITS,
 };
 
 /// What admission decides about a packet.
@@ -60,6 +61,8 @@ pub struct Admitted {
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
     /// Bytes of payload.
     pub payload_bytes: Bits<SPAN_BITS>,
+    /// First cell of the payload in the request buffer.
+    pub first_cell: Bits<CELL_BITS>,
     /// WRITE: address of the payload in the region; READ: of the first byte to read; atomic: of its word.
     pub address: Bits<64>,
     /// WRITE, READ, atomic: remote key.

@@ -76,7 +76,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "last-beat-one-late",
         Kind::OffByOne,
-        ("packet_buffer", "is_last", "last_byte <= BEAT_BYTES"),
+        ("request_buffer", "is_last", "reading[26:14] <= BEAT_BYTES"),
         "a payload of one byte more than whole beats loses a beat",
         "endpoint",
     ),

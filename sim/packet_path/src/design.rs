@@ -29,6 +29,7 @@ use rnic_hdl::stack::{self, Build};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
 use rnic_messages::PacketToken;
+use rnic_messages::receive::PayloadReference;
 use rnic_messages::transmit::TransmitToken;
 use rnic_packet::assemble::Assembler;
 use rnic_packet::mac::{MacReceive, MacTransmit};
@@ -194,7 +195,17 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
         self.registers.counter.next = self.receive.counter.val();
         self.registers.outcome.next = self.receive.outcome.val();
         self.registers.outcome_valid.next = self.receive.outcome_valid.val();
-        StreamTx::<PacketToken>::link(&mut self.to_responder_token, &mut self.receive.request_token);
+        // The payload of a request is asked for when its token is taken.
+        let token = self.receive.request_token.beat.val();
+        let has_token = self.receive.request_token.valid.val();
+        let may_ask = self.receive.reference.ready.val();
+        let is_taken = self.to_responder_token.ready.val();
+        self.to_responder_token.beat.next = token;
+        self.to_responder_token.valid.next = has_token && may_ask;
+        self.receive.request_token.ready.next = is_taken && may_ask;
+        self.receive.reference.valid.next = has_token && is_taken && token.payload_bytes.any();
+        self.receive.reference.beat.next =
+            PayloadReference { first_cell: token.first_cell, payload_bytes: token.payload_bytes };
         StreamTx::<Beat<DATA, BYTES>>::link(
             &mut self.to_responder_payload,
             &mut self.receive.request_payload,

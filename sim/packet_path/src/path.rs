@@ -477,7 +477,10 @@ impl PacketPath {
     fn collect_received(&mut self) {
         for receiver in &mut self.receivers {
             if receiver.token.take(&self.instance) {
-                receiver.waiting.push_back(Token::from_words(&receiver.token.offered));
+                let mut token = Token::from_words(&receiver.token.offered);
+                // Which cell it is does not matter outside of the card.
+                token.set("first_cell", 0_u128);
+                receiver.waiting.push_back(token);
             }
             if receiver.payload.take(&self.instance) {
                 let count_width = count_width(self.width_bytes);

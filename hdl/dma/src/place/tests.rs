@@ -51,6 +51,7 @@ impl Traffic {
             queue_pair: bits(index as u64 & 1023),
             generation: bits((index as u64 * 7) & 0xff),
             payload_bytes: bits(payload.len() as u64),
+            first_cell: bits(0),
             span_count: bits(places.len() as u64),
             first: spans[0],
             second: spans[1],

@@ -132,6 +132,7 @@ impl Packet {
             extended: BigUint::from_bytes_le(&bth[12..extended]).into(),
             payload_bytes: bits((end - extended) as u64),
             pad_mismatch: false,
+            first_cell: bits(0),
         };
         let token = TransmitToken { packet, payload_offset: bits(payload_offset) };
         Packet { token, payload: bth[extended..end].to_vec() }
@@ -179,6 +180,7 @@ impl Packet {
             payload_bytes: bits(payload_bytes as u64),
             // A packet that is sent has the right pad, whatever this says.
             pad_mismatch: random.random(),
+            first_cell: bits(0),
         };
         Packet {
             token: TransmitToken { packet, payload_offset: bits(random.random_range(0..lanes as u64)) },

@@ -65,6 +65,7 @@ pub(super) fn admitted_of(
         domain: path.domain,
         completion_queue: path.completion_queue,
         payload_bytes: select(flushes, bits::<13>(0), token.payload_bytes),
+        first_cell: token.first_cell,
         address: found.transfer.address,
         key: found.transfer.key,
         message_length: found.transfer.length,

@@ -85,6 +85,7 @@ pub(super) fn place_command_of(
         queue_pair: packet.queue_pair,
         generation: packet.generation,
         payload_bytes: packet.payload_bytes,
+        first_cell: packet.first_cell,
         span_count: select(outcome.is_done && !packet.is_read, scattered.answer_count, bits::<2>(0)),
         first: HostSpan { address: addresses.first, length: scattered.parts.first },
         second: HostSpan { address: addresses.second, length: scattered.parts.second },
@@ -149,6 +150,7 @@ mod tests {
         Admitted {
             decision: Decision::Execute,
             payload_bytes: bits(30),
+            first_cell: bits(9),
             message_length: bits(100),
             syndrome: bits(0x1f),
             psn: bits(5),
@@ -182,6 +184,7 @@ mod tests {
             let addresses = Addresses { first: bits(0x1000), second: bits(0x2000), third: bits(0) };
             let command = place_command_of(scattered, outcome, addresses, false, true);
             assert_eq!((command.span_count, command.payload_bytes), (bits(spans), bits(30)));
+            assert_eq!(command.first_cell, bits(9), "whatever becomes of it, its cells return");
             assert_eq!(command.first, HostSpan { address: bits(0x1000), length: bits(10) });
             assert_eq!(
                 (ack_of(command.notice).psn, ack_of(command.notice).is_read),

@@ -24,6 +24,7 @@ use rnic_messages::receive::{AckNotice, PlaceCommand, ack_of};
 use rnic_messages::setup::{
     NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
 };
+use rnic_messages::sizes::CELL_BITS;
 use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -106,6 +107,8 @@ pub(super) struct Machine {
     slots: VecDeque<Slot>,
     /// Commands for the place stage, with their replies.
     placing: VecDeque<PlaceCommand>,
+    /// First cells and lengths of the payload that waits for its command.
+    cells: VecDeque<(u64, u64)>,
     /// Issued writes: their queue pair, and whether the host refuses them.
     writes: VecDeque<(u16, u8, bool)>,
     issued: u64,
@@ -199,6 +202,7 @@ impl Machine {
             memory: HashMap::new(),
             slots: VecDeque::new(),
             placing: VecDeque::new(),
+            cells: VecDeque::new(),
             writes: VecDeque::new(),
             issued: FIRST_COUNT,
             done: FIRST_COUNT,
@@ -258,7 +262,11 @@ impl Machine {
     /// Offers a packet; none may be offered already.
     pub(super) fn offer(&mut self, request: Request) {
         assert!(self.may_offer());
-        self.requests.push(token_of(&request));
+        let token = token_of(&request);
+        if token.payload_bytes.any() {
+            self.cells.push_back((token.first_cell.to_u64(), token.payload_bytes.to_u64()));
+        }
+        self.requests.push(token);
         self.request = Some(request);
     }
 
@@ -526,6 +534,7 @@ fn token_of(request: &Request) -> PacketToken {
         extended: BigUint::from_bytes_le(&extended).into(),
         payload_bytes: bits(request.payload_bytes.into()),
         pad_mismatch: request.pad_mismatch,
+        first_cell: bits(u64::from(request.psn) * 37 % (1 << CELL_BITS)),
         ..PacketToken::default()
     }
 }

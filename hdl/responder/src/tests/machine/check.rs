@@ -17,6 +17,10 @@ impl Machine {
     }
 
     pub(super) fn check_placed(&mut self, command: &PlaceCommand) {
+        if command.payload_bytes.any() {
+            let found = (command.first_cell.to_u64(), command.payload_bytes.to_u64());
+            assert_eq!(self.cells.pop_front(), Some(found), "all payload is taken out of its cells, once");
+        }
         let command = command_of(command);
         let key = (command.queue_pair, command.generation);
         if let Some(completion) = &command.completion {
@@ -166,6 +170,7 @@ impl Machine {
             }
         }
         assert!(quiet > 60, "the responder becomes idle");
+        assert!(self.cells.is_empty(), "no payload stays in its cells");
         assert!(self.expected.iter().all(|(command, is_over)| *is_over && command.payload_bytes == 0));
         assert!(self.flushes.values().all(VecDeque::is_empty) || self.is_loose);
         for (&(index, generation), account) in &self.accounts {

@@ -221,9 +221,11 @@ pub(super) fn measure(
         return Ok(Outcome::Impossible { reason: format!("a card has {most} queue pairs, not {wanted}") });
     }
     let regions = conditions.regions as usize;
-    let mut loads = vec![Load::new([&devices[0], &devices[1]], case, window, regions)?];
+    // What was sent again would count in the figures.
+    let send = SendOptions { retry_count: 0, ..SendOptions::default() };
+    let mut loads = vec![Load::new([&devices[0], &devices[1]], case, window, regions, send)?];
     if conditions.both_ways {
-        loads.push(Load::new([&devices[1], &devices[0]], case, window, regions)?);
+        loads.push(Load::new([&devices[1], &devices[0]], case, window, regions, send)?);
     }
     host(options.host);
     let signal_every = loads[0].signal_every;
@@ -353,14 +355,14 @@ fn row(case: &Case, width_bits: u32, wire: u64, period_ps: u64, measured: Seen) 
 
 /// Progress of a call of `poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+pub(super) enum Progress {
     None,
     Some,
     /// A queue pair has failed.
     Lost,
 }
 
-struct Load {
+pub(super) struct Load {
     case: Case,
     pairs: Vec<Pair>,
     queues: [CompletionQueue; 2],
@@ -373,9 +375,11 @@ struct Load {
     /// Pair that posts next.
     next: usize,
     /// Messages that have completed at their sender.
-    sent: usize,
+    pub(super) sent: usize,
     /// Receives that have completed.
-    received: usize,
+    pub(super) received: usize,
+    /// Receives are posted before the messages that consume them.
+    pub(super) posts_receives: bool,
 }
 
 /// Creates one end of a pair, before the other one is known.
@@ -395,9 +399,8 @@ fn connect(
     peer: &ConnectionInfo,
     address: &AddressHandle,
     case: &Case,
+    send: SendOptions,
 ) -> Result<QueuePair<ReadyToSend>> {
-    // What was sent again would count in the figures.
-    let send = SendOptions { retry_count: 0, ..SendOptions::default() };
     let options = ConnectOptions { send, ..ConnectOptions::default() };
     let receive = ReceiveOptions {
         path_mtu: case.pmtu,
@@ -421,11 +424,12 @@ fn progress(loads: &[Load]) -> (usize, usize) {
 
 impl Load {
     /// Connects queue pairs of the first device to ones of the second, with buffers in so many regions.
-    fn new(
+    pub(super) fn new(
         devices: [&Device; 2],
         case: &Case,
         Window { each: window, all }: Window,
         regions: usize,
+        send: SendOptions,
     ) -> Result<Load> {
         let Case { bytes, queue_pairs, .. } = *case;
         // A message may be sent before the receive that it consumes is posted again.
@@ -468,8 +472,8 @@ impl Load {
                     domains[1].create_address_handle(&Path::new(from.gid, from.mac))?,
                 ]),
             };
-            let sender = connect(sender, &to, to_receiver, case)?;
-            let receiver = connect(receiver, &from, to_sender, case)?;
+            let sender = connect(sender, &to, to_receiver, case, send)?;
+            let receiver = connect(receiver, &from, to_sender, case, send)?;
             places.insert((0, sender.number()), place);
             places.insert((1, receiver.number()), place);
             let mut own_sources: Vec<_> = sources.by_ref().take(window).collect();
@@ -483,11 +487,33 @@ impl Load {
         }
         let signal_every = (window / 2).clamp(1, SIGNAL_EVERY);
         let case = *case;
-        Ok(Load { case, pairs, queues, places, targets, signal_every, all, next: 0, sent: 0, received: 0 })
+        Ok(Load {
+            case,
+            pairs,
+            queues,
+            places,
+            targets,
+            signal_every,
+            all,
+            next: 0,
+            sent: 0,
+            received: 0,
+            posts_receives: true,
+        })
+    }
+
+    /// QPN of the receiver of a pair.
+    pub(super) fn receiver(&self, pair: usize) -> u32 {
+        self.pairs[pair].receiver.number()
+    }
+
+    /// Posts receives up to number `end` of each pair, as far as there is room.
+    pub(super) fn post_receives(&mut self, end: usize) -> Result<()> {
+        self.pairs.iter_mut().try_for_each(|pair| pair.post_receives(end, self.signal_every))
     }
 
     /// Posts messages up to number `end` of each pair, as far as there is room, in batches that end with a signalled one.
-    fn post(&mut self, end: usize) -> Result<()> {
+    pub(super) fn post(&mut self, end: usize) -> Result<()> {
         let batch = self.signal_every;
         let remotes: Vec<_> = self.targets.iter().map(SharedRegion::remote).collect();
         let posted: usize = self.pairs.iter().map(|pair| pair.posted).sum();
@@ -497,7 +523,9 @@ impl Load {
         // The first pair without room is the next to post.
         let mut stopped = None;
         for (turn, pair) in turns.enumerate() {
-            pair.post_receives(end, batch)?;
+            if self.posts_receives {
+                pair.post_receives(end, batch)?;
+            }
             let wanted = (end - pair.posted).min(pair.sources.len()) / batch * batch;
             let room = wanted.min(free / batch * batch);
             if room < wanted {
@@ -540,13 +568,13 @@ impl Load {
     }
 
     /// Returns whether all messages have completed, at both ends if both are notified.
-    fn is_done(&self, end: usize) -> bool {
+    pub(super) fn is_done(&self, end: usize) -> bool {
         let all = end * self.pairs.len();
         self.sent == all && (self.received == all || !self.case.kind.consumes())
     }
 
     /// Polls all completion queues.
-    fn poll(&mut self) -> Result<Progress> {
+    pub(super) fn poll(&mut self) -> Result<Progress> {
         let before = (self.sent, self.received);
         for side in 0..2 {
             let mut completions: Vec<Completion> = Vec::new();
@@ -571,7 +599,7 @@ impl Load {
     }
 
     /// Checks the contents of the last message.
-    fn verify(&self) -> Result<()> {
+    pub(super) fn verify(&self) -> Result<()> {
         for pair in &self.pairs {
             let last = pair.sources.last().context("no message has come back")?;
             let mut found = vec![0; self.case.bytes];

@@ -17,7 +17,9 @@
 //! The queue pairs have no retries, so that no figure includes what was sent again. A run in which the receive buffer overflows, because the receiver is much slower than the
 //! sender, is repeated with a smaller window; [`Row::window`] is the one that was measured.
 mod conditions;
+pub mod goodput;
 mod load;
+pub mod neighbours;
 pub(crate) mod plot;
 mod wire;
 

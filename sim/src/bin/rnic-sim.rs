@@ -5,7 +5,7 @@ use rnic_hdl::config::Config;
 use rnic_layout::wire::DropReason;
 use rnic_packet_path::differential;
 use rnic_packet_path::path::{Stalls, build_model};
-use rnic_sim::bench;
+use rnic_sim::bench::{self, goodput, neighbours};
 use rnic_sim::demo::{self, DemoOptions};
 use rnic_sim::peer::{self, PeerOptions};
 use rnic_sim::print_line;
@@ -65,6 +65,27 @@ enum Command {
         #[command(flatten)]
         conditions: bench::Conditions,
     },
+    /// Measure how fast one queue pair moves data when frames are lost or overtake each other, and when its host is slow.
+    Goodput {
+        /// The configuration of the card.
+        #[arg(long, default_value = "configs/w512.toml")]
+        config: PathBuf,
+        /// File of the results; the curves are written beside it, with the extension `.svg`.
+        #[arg(long, default_value = "build/goodput.json")]
+        json: PathBuf,
+        /// Seed of losses and of the behaviour of the hosts.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Measure what a queue pair keeps of the wire beside noisy neighbours.
+    Neighbours {
+        /// The configuration of the card.
+        #[arg(long, default_value = "configs/w512.toml")]
+        config: PathBuf,
+        /// Seed of the behaviour of the hosts.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Compare the packet path with the software view of the contract on random frames.
     Differential {
         /// The configuration of the card.
@@ -117,6 +138,13 @@ fn run(command: Command) -> Result<()> {
             print_line!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
             Ok(())
         }
+        Command::Goodput { config, json, seed } => {
+            let points = goodput::run(&read(&config)?, &goodput::Against::all(), seed)?;
+            goodput::write(&points, &json)?;
+            print_line!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
+            Ok(())
+        }
+        Command::Neighbours { config, seed } => neighbours::run(&read(&config)?, seed).map(|_| ()),
         Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),
         Command::Peer(options) => peer::run(&options, std::io::stdin().as_fd()),
         Command::Serve(options) => serve::run(&options),

@@ -2,7 +2,7 @@
 //!
 //! | Variable | Meaning | Default |
 //! |---|---|---|
-//! | `RNIC_SEEDS` | seeds that a test runs at each width | 8 of random operations; 3 of messages that end in the middle, and of shared receive queues; 2 of objects that end in traffic; 1 of draining send queues, and of keys that are invalidated |
+//! | `RNIC_SEEDS` | seeds that a test runs at each width | 8 of random operations; 6 of wires with faults, 2 at 512 bits; 3 of messages that end in the middle, and of shared receive queues; 2 of objects that end in traffic; 1 of draining send queues, and of keys that are invalidated |
 //! | `RNIC_FIRST_SEED` | the first of them | 0; 11 for the test that cards never lock |
 //! | `RNIC_MOVING_SEED` | if neither is set: half of the seeds are those that it chooses; `scripts/test.sh` derives it from the commit | |
 //! | `RNIC_CYCLES` | core cycles for which cards READ from and WRITE to each other without a pause | 100,000 |
@@ -18,6 +18,7 @@ mod shared;
 mod software;
 #[path = "../support/mod.rs"]
 mod support;
+mod wires;
 
 use anyhow::{Context, Result, ensure};
 use rnic_driver::Function;
@@ -237,6 +238,17 @@ fn objects_end_in_traffic(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Operations of all kinds on wires with faults, on hostile hosts: one cell of the matrix for each seed.
+fn wires_with_faults_change_no_result(width_bits: u32) -> Result<()> {
+    let model = card_model(width_bits)?;
+    for seed in seeds(if width_bits == 64 { 6 } else { 2 }) {
+        let done = wires::cell(&model, width_bits, seed)
+            .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
+        println!("{width_bits} bits, seed {seed}: {done}");
+    }
+    Ok(())
+}
+
 /// Orders of software that the machine must not let pass: a doorbell before its WQE, unmapping before destruction.
 fn software_out_of_order_is_caught(width_bits: u32) -> Result<()> {
     for part in [software::doorbells, software::unmapping] {
@@ -249,6 +261,7 @@ fn software_out_of_order_is_caught(width_bits: u32) -> Result<()> {
 }
 
 at_both_widths! {
+    wires_with_faults_change_no_result: wires_with_faults_change_no_result_at_64_bits, wires_with_faults_change_no_result_at_512_bits;
     one_message_arrives: one_message_arrives_at_64_bits, one_message_arrives_at_512_bits;
     memory_may_lie_scattered: memory_may_lie_scattered_at_64_bits, memory_may_lie_scattered_at_512_bits;
     random_operations_agree: random_operations_agree_at_64_bits, random_operations_agree_at_512_bits;

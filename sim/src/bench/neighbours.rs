@@ -1,0 +1,257 @@
+//! Noisy neighbours: what a queue pair with WRITEs of 4 KiB keeps of the wire, and how long one of its messages takes, beside a queue
+//! pair of the same two cards that makes trouble.
+//!
+//! The victim's *fair share* is what the neighbour leaves of the wire, but half of the wire at least: a neighbour that uses less than
+//! its half leaves the rest to others. Bytes are counted as frames begin on the wire, with preamble and gap.
+use super::load::{Load, Progress, Window};
+use super::{Case, lock};
+use crate::print_line;
+use anyhow::{Context, Result, bail, ensure};
+use rnic_driver::{Device, SendOptions};
+use rnic_hdl::config::Config;
+use rnic_hdl::generator::{self, TOP};
+use rnic_layout::limits::ATOMIC_BYTES;
+use rnic_layout::path::Pmtu;
+use rnic_layout::wire::PacketRepr;
+use rnic_machine::function::{SharedWorld, two_cards};
+use rnic_machine::host::HostOptions;
+use rnic_machine::wire::{FRAME_OVERHEAD_BYTES, Fate, Frame};
+use rnic_machine::world::{CardOptions, model_options};
+use rnic_stimulus::chance::Seed;
+use rnic_workloads::cards;
+use rnic_workloads::plan::Kind;
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use verilator_sys::{Model, ModelOptions, Optimization};
+
+/// Messages of the victim in flight when its rate is measured, and their length.
+const WINDOW: usize = 64;
+const BYTES: usize = 4096;
+/// Messages of the victim that are measured, for its rate and one at a time for its latency; and as many before that, divided by four.
+const MESSAGES: [usize; 2] = [600, 100];
+/// T of the neighbour is 65.5 us.
+const TIMEOUT: u8 = 4;
+/// Calls of `idle`, of 100 ns each, from a SEND to its receive, so that it arrives while the receive is fetched.
+const COLD_IDLES: usize = 14;
+/// Calls of `idle` without a completion of the victim after which the run has stalled.
+const IDLE_MAX: usize = 50_000;
+
+/// What the neighbour does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Noise {
+    /// Nothing.
+    Quiet,
+    /// Its SENDs arrive while their receives are being fetched.
+    ColdReceives,
+    /// SENDs of no bytes, as many as the wire and the card take.
+    EmptySends,
+    /// FETCH_ADDs to one word, 16 outstanding.
+    OneWord,
+    /// WRITEs to a peer from which nothing comes back.
+    SilentPeer,
+}
+
+impl Noise {
+    /// All kinds.
+    pub const ALL: [Noise; 5] =
+        [Noise::Quiet, Noise::ColdReceives, Noise::EmptySends, Noise::OneWord, Noise::SilentPeer];
+
+    fn case(self) -> Case {
+        let (kind, bytes) = match self {
+            Noise::ColdReceives => (Kind::Send, 64),
+            Noise::EmptySends => (Kind::Send, 0),
+            Noise::OneWord => (Kind::FetchAdd, ATOMIC_BYTES),
+            Noise::Quiet | Noise::SilentPeer => (Kind::Write, BYTES),
+        };
+        Case { kind, bytes, pmtu: Pmtu::Bytes4096, queue_pairs: 1 }
+    }
+
+    fn window(self) -> usize {
+        match self {
+            Noise::ColdReceives => 1,
+            Noise::EmptySends => 512,
+            _ => WINDOW,
+        }
+    }
+}
+
+/// Result of a measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Kept {
+    /// What the neighbour did.
+    pub noise: Noise,
+    /// Width of the datapath, in bits.
+    pub width_bits: u32,
+    /// Rate of the victim's payload.
+    pub gbps: f64,
+    /// Its part of the wire, and that of the neighbour, in percent.
+    pub percent_of_wire: f64,
+    /// See `percent_of_wire`.
+    pub percent_of_neighbour: f64,
+    /// Its part in percent of its fair share.
+    pub percent_of_fair: f64,
+    /// Mean time of a message from its post to its completion, one at a time.
+    pub latency_us: f64,
+}
+
+/// Bytes on the wire of the victim, and of others.
+type Bytes = Arc<[AtomicU64; 2]>;
+
+/// Counts the bytes of requests from the first card, and loses those to a queue pair that does not answer.
+fn watch(world: &SharedWorld, victim: u32, silent: Option<u32>) -> Bytes {
+    let bytes: Bytes = Arc::default();
+    let counted = Arc::clone(&bytes);
+    let script = move |_: u64, frame: &mut Frame| {
+        let destination = PacketRepr::parse(&frame.bytes).map(|packet| packet.bth.destination_qp).ok();
+        let index = usize::from(destination != Some(victim));
+        counted[index].fetch_add(frame.bytes.len() as u64 + FRAME_OVERHEAD_BYTES, Ordering::Relaxed);
+        if destination.is_some() && destination == silent { Fate::Lose } else { Fate::Leave }
+    };
+    lock(world).direction_mut(0, 0).set_script(Some(Box::new(script)));
+    bytes
+}
+
+/// Posts what the neighbour has to do.
+struct Neighbour {
+    noise: Noise,
+    load: Load,
+    /// Calls of `idle` since the SEND whose receive is missing.
+    waiting: Option<usize>,
+}
+
+impl Neighbour {
+    fn turn(&mut self) -> Result<()> {
+        match self.noise {
+            Noise::Quiet => return Ok(()),
+            Noise::ColdReceives => match &mut self.waiting {
+                Some(idles) if *idles == COLD_IDLES => {
+                    self.load.post_receives(self.load.sent + 1)?;
+                    self.waiting = None;
+                }
+                Some(idles) => *idles += 1,
+                None if self.load.sent == self.load.received => {
+                    self.load.post(self.load.sent + 1)?;
+                    self.waiting = Some(0);
+                }
+                None => {}
+            },
+            _ => self.load.post(usize::MAX / 2)?,
+        }
+        ensure!(self.load.poll()? != Progress::Lost, "the neighbour has failed");
+        Ok(())
+    }
+}
+
+/// Runs the victim with so many messages in flight. Returns the time of a message in seconds, and bytes a second of the victim and
+/// of the neighbour.
+fn run_victim(
+    model: &Model,
+    width_bits: u32,
+    noise: Noise,
+    window: usize,
+    seed: u64,
+) -> Result<(f64, [f64; 2])> {
+    let standard = CardOptions::standard(width_bits);
+    let ideal = CardOptions { host: HostOptions::IDEAL, ..standard };
+    let (world, functions) = two_cards(model, [ideal; 2], standard.wire(), seed)?;
+    let clock = functions[0].clone();
+    let [first, second] = functions;
+    let devices = [
+        Device::open(first, cards::options(Seed(seed), 0))?,
+        Device::open(second, cards::options(Seed(seed), 1))?,
+    ];
+    let both = [&devices[0], &devices[1]];
+    let of = |each| Window { each, all: each };
+    let case = Case { kind: Kind::Write, bytes: BYTES, pmtu: Pmtu::Bytes4096, queue_pairs: 1 };
+    // What the neighbour makes the receiver drop is sent again.
+    let send = SendOptions { timeout: TIMEOUT, retry_count: 7, rnr_retry: 7, ..SendOptions::default() };
+    let mut victim = Load::new(both, &case, of(window), 1, send)?;
+    let mut load = Load::new(both, &noise.case(), of(noise.window()), 1, send)?;
+    load.posts_receives = noise != Noise::ColdReceives;
+    let silent = (noise == Noise::SilentPeer).then(|| load.receiver(0));
+    let bytes = watch(&world, victim.receiver(0), silent);
+    let mut neighbour = Neighbour { noise, load, waiting: None };
+    (0..2).for_each(|card| lock(&world).host_mut(card).set_options(standard.host));
+    let measured = MESSAGES[usize::from(window == 1)];
+    let (from, to) = (measured / 4, measured / 4 + measured);
+    let now = || (lock(&world).now_ps(), [0, 1].map(|index: usize| bytes[index].load(Ordering::Relaxed)));
+    let mut begin = None;
+    let mut idle = 0;
+    while victim.sent < to {
+        if begin.is_none() && victim.sent >= from {
+            begin = Some((victim.sent, now()));
+        }
+        victim.post(usize::MAX / 2)?;
+        neighbour.turn()?;
+        clock.idle();
+        idle += 1;
+        match victim.poll()? {
+            Progress::Lost => bail!("the victim has failed"),
+            Progress::Some => idle = 0,
+            Progress::None => ensure!(idle < IDLE_MAX, "the victim has stalled"),
+        }
+    }
+    lock(&world).check()?;
+    let (messages, (begin_ps, before)) = begin.context("nothing was measured")?;
+    let (end_ps, after) = now();
+    let seconds = (end_ps - begin_ps) as f64 * 1e-12;
+    let rates = [0, 1].map(|index| (after[index] - before[index]) as f64 / seconds);
+    Ok((seconds / (victim.sent - messages) as f64, rates))
+}
+
+/// Measures the victim beside one neighbour.
+///
+/// # Errors
+/// If the victim fails or stalls, or a monitor sees a violation.
+pub fn beside(model: &Model, width_bits: u32, noise: Noise, seed: u64) -> Result<Kept> {
+    let (seconds, rates) = run_victim(model, width_bits, noise, WINDOW, seed)?;
+    let (latency, _) = run_victim(model, width_bits, noise, 1, seed)?;
+    let wire = CardOptions::standard(width_bits).bits_per_second as f64 / 8.0;
+    let [share, taken] = rates.map(|rate| rate / wire);
+    Ok(Kept {
+        noise,
+        width_bits,
+        gbps: (BYTES * 8) as f64 / seconds / 1e9,
+        percent_of_wire: share * 100.0,
+        percent_of_neighbour: taken * 100.0,
+        percent_of_fair: share / (1.0 - taken).max(0.5) * 100.0,
+        latency_us: latency * 1e6,
+    })
+}
+
+/// Builds a card, measures all neighbours, and prints a table.
+///
+/// # Errors
+/// As [`beside`], or if a tool is missing.
+pub fn run(config: &Config, seed: u64) -> Result<Vec<Kept>> {
+    let width_bits = config.datapath.width_bits;
+    let product = generator::generate(config)?;
+    let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
+    let model = Model::build(TOP, &product.verilog, &model_options(options))?;
+    print_line!("{width_bits} bits, seed {seed}: WRITEs of 4 KiB, {WINDOW} in flight; % of the wire\n");
+    print_line!(
+        "{:<14} {:>7} {:>7} {:>10} {:>13} {:>11}",
+        "beside",
+        "Gb/s",
+        "%",
+        "neighbour",
+        "% of its fair",
+        "latency, us"
+    );
+    let measure = |noise| {
+        let kept = beside(&model, width_bits, noise, seed).with_context(|| format!("{noise:?}"))?;
+        print_line!(
+            "{:<14} {:>7.2} {:>7.1} {:>10.1} {:>13.1} {:>11.2}",
+            format!("{noise:?}"),
+            kept.gbps,
+            kept.percent_of_wire,
+            kept.percent_of_neighbour,
+            kept.percent_of_fair,
+            kept.latency_us
+        );
+        Ok(kept)
+    };
+    Noise::ALL.into_iter().map(measure).collect()
+}

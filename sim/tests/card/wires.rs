@@ -1,0 +1,178 @@
+//! All operations on wires with faults, in both directions at once: each message is executed and completed once and in order, and
+//! every byte is right (protocol 2.5 to 2.8, 3.2 to 3.5).
+//!
+//! A seed chooses a cell of the matrix, and 72 seeds in a row have one of each:
+//!
+//! | Operations | Faults | Queue pairs |
+//! |---|---|---|
+//! | SEND, WRITE, WRITE with immediate, READ, atomics, or all mixed | loss, duplication, reordering, corruption, delay, or all | 1 or 64 on each host |
+//!
+//! The model tells the result, as if the wire had no faults. Hosts are hostile. When the messages are done, the wire becomes perfect
+//! and all objects are destroyed: the cards answer that only when nothing in flight can use them any more, and the world must come to
+//! rest with every frame counted, every tag answered and every write done.
+use crate::{hostile, judged, lock, quick};
+use anyhow::{Result, ensure};
+use rnic_layout::registers::{REG_TIMER_UNIT, counter};
+use rnic_layout::wire::DropReason;
+use rnic_machine::function::two_cards;
+use rnic_machine::host::Bar;
+use rnic_machine::wire::{WireCounts, WireOptions};
+use rnic_machine::world::CardOptions;
+use rnic_stimulus::chance::{Delay, Seed};
+use rnic_workloads::plan::{Kind, Retries};
+use rnic_workloads::{Cards, Plan, PlanOptions, run};
+use verilator_sys::Model;
+
+/// Cycles of 4 ns in a unit of the timers.
+const UNIT: u64 = 16;
+/// Microseconds, in picoseconds.
+const US: u64 = 1_000_000;
+
+/// Which messages are sent.
+const OPERATIONS: [(&str, &[Kind]); 6] = [
+    ("SEND", &Kind::SENDS),
+    ("WRITE", &[Kind::Write]),
+    ("WRITE with immediate", &[Kind::WriteImmediate]),
+    ("READ", &[Kind::Read]),
+    ("atomics", &[Kind::CompareSwap, Kind::FetchAdd]),
+    ("mixed", &Kind::ALL),
+];
+
+/// How many queue pairs a host has.
+struct Size {
+    pairs: usize,
+    /// Messages of each in each direction.
+    messages: usize,
+    /// Bytes that a host has in flight.
+    in_flight_bytes: usize,
+    /// Timeout: T is 33 us for one queue pair, and 262 us for many, which wait for each other.
+    timeout: u8,
+}
+
+const SIZES: [Size; 2] = [
+    Size { pairs: 1, messages: 60, in_flight_bytes: 48 << 10, timeout: 9 },
+    Size { pairs: 64, messages: 4, in_flight_bytes: 64 << 10, timeout: 12 },
+];
+
+/// What a wire does to frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Loss,
+    Duplication,
+    Reordering,
+    Corruption,
+    Delay,
+    All,
+}
+
+impl Fault {
+    const EACH: [Fault; 6] =
+        [Fault::Loss, Fault::Duplication, Fault::Reordering, Fault::Corruption, Fault::Delay, Fault::All];
+
+    fn apply(self, perfect: WireOptions) -> WireOptions {
+        let has = |fault| self == fault || self == Fault::All;
+        let scale = if self == Fault::All { 0.4 } else { 1.0 };
+        let share = |fault, probability: f64| if has(fault) { scale * probability } else { 0.0 };
+        let late = share(Fault::Delay, 0.03);
+        WireOptions {
+            loss: share(Fault::Loss, 0.05),
+            duplicate: share(Fault::Duplication, 0.1),
+            reorder: share(Fault::Reordering, 0.1),
+            reorder_delay: Delay::Uniform { min_ps: US / 5, max_ps: 20 * US },
+            flip: share(Fault::Corruption, 0.03),
+            damage: share(Fault::Corruption, 0.02),
+            // What is behind a late frame is as late, so this is more than a timeout at times.
+            delay: Delay::Tail { usual_ps: US / 2, probability: late, max_ps: 100 * US },
+            ..perfect
+        }
+    }
+
+    /// How many frames it has met, as far as the wire counts that.
+    fn met(self, counts: &WireCounts) -> Option<u64> {
+        Some(match self {
+            Fault::Loss => counts.lost,
+            Fault::Duplication => counts.duplicated,
+            Fault::Reordering => counts.reordered,
+            Fault::Corruption => counts.flipped + counts.damaged,
+            Fault::Delay => return None,
+            Fault::All => counts.lost + counts.duplicated + counts.reordered + counts.flipped,
+        })
+    }
+}
+
+/// One cell of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    operations: usize,
+    fault: Fault,
+    size: usize,
+}
+
+impl Cell {
+    /// Seventy-two seeds in a row have each cell once, six in a row have each kind of operations and each fault once.
+    fn new(seed: u64) -> Cell {
+        let (low, middle, high) = (seed % 6, seed / 6 % 6, seed / 36 % 2);
+        let fault = Fault::EACH[((low + middle) % 6) as usize];
+        Cell { operations: low as usize, fault, size: ((low + middle / 2 + high) % 2) as usize }
+    }
+}
+
+/// Runs the cell of a seed, and returns a line that says what has happened.
+pub(crate) fn cell(model: &Model, width_bits: u32, seed: u64) -> Result<String> {
+    let cell = Cell::new(seed);
+    let (name, kinds) = OPERATIONS[cell.operations];
+    let Size { pairs, messages, in_flight_bytes, timeout } = SIZES[cell.size];
+    let retries = Retries { timeout, retry_count: 7, rnr_retry: 7 };
+    let options = PlanOptions { kinds, in_flight_bytes, retries, ..PlanOptions::faultless(pairs, messages) };
+    let plan = Plan::new(seed, &options);
+    let hosts = hostile(Seed(seed));
+    let cards = hosts.map(|host| CardOptions { host: quick(host), ..CardOptions::standard(width_bits) });
+    let perfect = cards[0].wire();
+    let (world, functions) = two_cards(model, cards, perfect, seed)?;
+    lock(&world).take_turns(true);
+    let mut cards = Cards::open(&plan, functions)?;
+    lock(&world).take_turns(false);
+    for (card, host) in hosts.into_iter().enumerate() {
+        let mut world = lock(&world);
+        world.write_register(card, Bar::Registers, REG_TIMER_UNIT.offset.into(), UNIT)?;
+        world.host_mut(card).set_options(host);
+        world.direction_mut(0, card).set_options(cell.fault.apply(perfect));
+    }
+    let begin_ps = lock(&world).now_ps();
+    let outcome = judged(&world, run(&plan, &mut cards));
+    let totals = outcome.map_err(|error| error.context(format!("{cell:?}")))?;
+    let mut sent = 0;
+    let mut met = cell.fault.met(&WireCounts::default()).map(|_| 0);
+    let microseconds = (lock(&world).now_ps() - begin_ps) / US;
+    for (card, host) in hosts.into_iter().enumerate() {
+        let mut world = lock(&world);
+        world.host_mut(card).set_options(quick(host));
+        let counts = world.wire_counts(0)[card];
+        sent += counts.sent;
+        met = met.zip(cell.fault.met(&counts)).map(|(sum, more)| sum + more);
+        world.direction_mut(0, card).set_options(perfect);
+    }
+    ensure!(met != Some(0), "{cell:?}: no frame has met the fault");
+    ensure!(totals.messages == plan.messages() as u64, "{totals:?}");
+    let mut moved = [0; 3];
+    for card in 0..2 {
+        let values = lock(&world).counters(card)?;
+        for (sum, name) in
+            moved.iter_mut().zip(["packets_retransmitted", "timeout", DropReason::BufferFull.name()])
+        {
+            *sum += values[counter(name)];
+        }
+    }
+    // Frames that are late must have arrived before a card is closed.
+    lock(&world).finish()?;
+    drop(cards);
+    lock(&world).finish()?;
+    let [again, timeouts, full] = moved;
+    Ok(format!(
+        "{name}, {:?}, {pairs} queue pairs: {} messages in {microseconds} us, {sent} frames, of which {} met the fault; {again} sent \
+         again, {timeouts} timeouts, {full} without room",
+        cell.fault,
+        totals.messages,
+        met.map_or("some".to_string(), |met| met.to_string())
+    ))
+}

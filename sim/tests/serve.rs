@@ -151,8 +151,6 @@ impl Rings {
         card.write(&REG_EVENT_QUEUE_CONTROL, control.to_bytes()?)?;
         card.write(&REG_CONTROL, Control { enable: true, ..Control::at_reset() }.to_bytes()?)?;
         until("the card is ready", || Ok(card.status()?.ready.then_some(())))?;
-        let arm = EventDoorbell { object_number: 0, arm: true, consumer_index: 0 };
-        card.client.region_write(BAR_2, offset_in_bar(0, &EVENT), &arm.to_bytes()?)?;
         Ok(Rings { file: File::from(memory), eventfd, commands: 0 })
     }
 
@@ -199,6 +197,10 @@ impl Rings {
 fn use_card(card: &mut Card) -> Result<Rings> {
     let mut rings = Rings::new(card)?;
     rings.post(card, 1)?;
+    // The card takes doorbells of the event queue from its first answer on.
+    rings.first_answer()?;
+    let arm = EventDoorbell { object_number: 0, arm: true, consumer_index: 0 };
+    card.client.region_write(BAR_2, offset_in_bar(0, &EVENT), &arm.to_bytes()?)?;
     ensure!(rings.interrupt()? == 1);
     // Events come after answers, and interrupts after events.
     let answer = rings.first_answer()?;

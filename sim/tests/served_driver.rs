@@ -1,6 +1,6 @@
 //! The driver over vfio-user: two cards of `rnic-sim serve`, opened by two drivers in this process, exchange messages.
 use anyhow::{Context, Result, ensure};
-use rnic_driver::state::{Init, ReadyToSend};
+use rnic_driver::state::{Init, ReadyToSend, State};
 use rnic_driver::vfio_user::{ConnectOptions as SocketOptions, VfioUserFunction};
 use rnic_driver::{
     Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, Device, Function, Options, Path,
@@ -26,7 +26,7 @@ fn pattern(salt: usize, count: usize) -> Vec<u8> {
 }
 
 /// An open card with a queue pair.
-struct Side<S> {
+struct Side<S: State> {
     device: Device,
     domain: ProtectionDomain,
     completions: CompletionQueue,

@@ -41,7 +41,7 @@ const IDLE_MAX: usize = 50_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Noise {
-    /// Nothing.
+    /// There is no neighbour: the victim has the wire for itself.
     Quiet,
     /// Its SENDs arrive while their receives are being fetched.
     ColdReceives,

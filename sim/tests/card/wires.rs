@@ -163,8 +163,8 @@ pub(crate) fn cell(model: &Model, width_bits: u32, seed: u64) -> Result<String> 
             *sum += values[counter(name)];
         }
     }
-    // Frames that are late must have arrived before a card is closed.
-    lock(&world).finish()?;
+    // Frames that are late, and acknowledgements that wait for host writes, must have arrived before a card is closed.
+    lock(&world).run_for(200 * US)?;
     drop(cards);
     lock(&world).finish()?;
     let [again, timeouts, full] = moved;

@@ -129,7 +129,7 @@ fn two_drivers_exchange_messages_over_served_cards() -> Result<()> {
     for side in 0..2 {
         let done = sides[side].complete(2 * lengths.len() + 2)?;
         let read = done.iter().find(|done| done.wr_id == 51).context("the READ")?;
-        ensure!(read.message() == &pattern(10 + 1 - side, WINDOW_BYTES)[8192..14192], "what was read");
+        ensure!(read.message() == pattern(10 + 1 - side, WINDOW_BYTES)[8192..14192], "what was read");
         for (received, &length) in done.iter().filter(|done| done.wr_id >= 100).zip(&lengths) {
             ensure!(received.message() == pattern(1 - side, length), "a message of {length} bytes");
         }

@@ -103,7 +103,10 @@ fn serve(stream: UnixStream) -> (Toy, bool) {
                 wait(connection.as_fd(), PollFlags::OUT);
                 connection.flush()
             }
-            None => Ok(wait(connection.as_fd(), PollFlags::IN)),
+            None => {
+                wait(connection.as_fd(), PollFlags::IN);
+                Ok(())
+            }
         });
         match outcome {
             Ok(()) => {}

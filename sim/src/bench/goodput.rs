@@ -6,7 +6,7 @@
 //! | Load | one queue pair with WRITEs of 64 KiB, whose window of messages is always full |
 //! | Loss | frames of both directions, so acknowledgements as well, with equal probability and independent of each other |
 //! | Reordering | frames of the WRITEs are held back by 2 us, so that those behind overtake them |
-//! | Timeout | T is 65.5 us: a packet that is lost twice is sent again by the timer only (protocol 2.6, 3.2) |
+//! | Timeout | the shortest T for which the window is on the wire in 80 % of it, 65.5 us at 100 Gb/s: a packet that is lost twice is sent again by the timer only (protocol 2.6, 3.2) |
 //! | Measured | bytes of messages that complete, between the first and the last completion after a warm-up; everything that is sent and fetched again counts as time |
 //!
 //! The rest is the standard bench. The bound is 1 / (1 + p W) of the wire, where p is the probability and W the window in packets: as
@@ -36,8 +36,8 @@ use verilator_sys::{Model, ModelOptions, Optimization};
 /// Bytes of a message, and messages in flight.
 const BYTES: usize = 64 << 10;
 const WINDOW: usize = 8;
-/// T is 4.096 us times two to this power.
-const TIMEOUT: u8 = 4;
+/// Unit of T, in picoseconds.
+const TIMER_UNIT_PS: u64 = 4_096_000;
 /// Time for which a frame is held back that others overtake, in picoseconds.
 const HELD_PS: u64 = 2_000_000;
 /// Losses that a measurement waits for, and its length in messages.
@@ -121,6 +121,11 @@ impl Against {
     }
 }
 
+/// Smallest timeout, as log2 of units, of which a window takes 80 % at most.
+fn timeout_of(window_ps: f64) -> u8 {
+    (window_ps / 0.8 / TIMER_UNIT_PS as f64).log2().ceil().max(1.0) as u8
+}
+
 /// A point of a curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
@@ -171,7 +176,9 @@ pub fn point(
         Device::open(first, cards::options(Seed(seed), 0))?,
         Device::open(second, cards::options(Seed(seed), 1))?,
     ];
-    let send = SendOptions { timeout: TIMEOUT, retry_count: 7, ..SendOptions::default() };
+    let timeout =
+        timeout_of((WINDOW * BYTES) as f64 * 8e12 / frames.payload_gbps(standard.bits_per_second) / 1e9);
+    let send = SendOptions { timeout, retry_count: 7, ..SendOptions::default() };
     let window = Window { each: WINDOW, all: WINDOW };
     let regions = Conditions::default().regions as usize;
     let mut load = Load::new([&devices[0], &devices[1]], &case, window, regions, send)?;
@@ -408,6 +415,12 @@ mod tests {
     fn the_bound_is_that_of_the_protocol() {
         let bound = |percent| Against::Loss(percent).bound(256);
         assert!((bound(0.1) - 0.796).abs() < 0.001 && (bound(1.0) - 0.281).abs() < 0.001);
+    }
+
+    #[test]
+    fn the_timeout_is_longer_than_the_window() {
+        // 512 KiB at 98.0 and at 9.8 Gb/s.
+        assert_eq!([42.8e6, 428e6].map(timeout_of), [4, 8]);
     }
 
     #[test]

@@ -1,26 +1,33 @@
 //! The card in the place of the requester.
 use crate::machine::{Machine, Role, operation, retarget};
 use anyhow::{Context, Result, ensure};
-use rnic_driver::{Completion, RemoteMemory, SendRequest};
+use rnic_driver::{Completion, RemoteMemory, SendOptions, SendRequest};
 use rnic_layout::opcode::Operation;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr, VlanTag};
 use rnic_stimulus::captures::flow::{Flow, Said};
+use std::collections::BTreeMap;
 
 /// A message: its packets in order, and its number of PSNs, which is larger than that of packets for a READ.
-struct Message<'a> {
-    packets: Vec<PacketRepr<'a>>,
+pub(crate) struct Message<'a> {
+    pub(crate) packets: Vec<PacketRepr<'a>>,
     psns: u32,
 }
 
 impl<'a> Message<'a> {
-    /// All messages of a flow, each once: Linux may have retransmitted after a timeout, and the card has no reason to.
-    fn all(flow: &Flow<'a>, pmtu: u32) -> Result<Vec<Message<'a>>> {
+    /// All messages of a flow, each once. A packet that Linux sent more than once is taken as it was sent last; so what
+    /// was lost on the way is there.
+    pub(crate) fn all(flow: &Flow<'a>, pmtu: u32) -> Result<Vec<Message<'a>>> {
+        let first_psn = flow.crossings[0].packet.bth.psn;
+        let packets: BTreeMap<i32, PacketRepr> = flow
+            .requests()
+            .map(|request| (request.packet.bth.psn.distance(first_psn), request.packet))
+            .collect();
         let mut messages: Vec<Message> = Vec::new();
-        let mut next_psn = flow.crossings[0].packet.bth.psn;
-        for request in flow.requests() {
-            let packet = request.packet;
+        let mut next_psn = first_psn;
+        for packet in packets.into_values() {
+            // The rest of a READ that was read again.
             if packet.bth.psn.is_before(next_psn) {
                 continue;
             }
@@ -69,7 +76,7 @@ impl<'a> Message<'a> {
     }
 
     /// The request, as the application posted it.
-    fn request(&self, machine: &Machine, wr_id: u64) -> Result<SendRequest> {
+    pub(crate) fn request(&self, machine: &Machine, wr_id: u64) -> Result<SendRequest> {
         let headers: Vec<ExtendedRepr> =
             self.packets.iter().flat_map(|packet| packet.extended_headers().collect::<Vec<_>>()).collect();
         let remote = headers.iter().find_map(|header| match header {
@@ -110,29 +117,14 @@ impl<'a> Message<'a> {
     }
 
     /// Compares the card's packets with the captured ones, except for its own PSNs.
-    fn compare(
+    pub(crate) fn compare(
         &self,
         heard: &[Vec<u8>],
         flow: &Flow,
         vlan: Option<VlanTag>,
         own: impl Fn(Psn) -> Psn,
     ) -> Result<()> {
-        ensure!(heard.len() == self.packets.len(), "{} packets, Linux {}", heard.len(), self.packets.len());
-        for (heard, linux) in heard.iter().zip(&self.packets) {
-            let ours = PacketRepr::parse(heard)?;
-            let mut linux = *linux;
-            linux.ethernet.vlan = vlan;
-            let expected = retarget(&linux, flow.number, own(linux.bth.psn), |header| header)?;
-            let said = |packet: &PacketRepr| {
-                let bth = packet.bth;
-                let numbers = (bth.opcode, bth.psn, bth.solicited, bth.destination_qp, bth.partition_key);
-                let ip = (packet.ip.source(), packet.ip.destination());
-                (numbers, bth.pad_count, packet.extended, packet.ethernet, ip)
-            };
-            let (ours_said, linux_said) = (said(&ours), said(&PacketRepr::parse(&expected)?));
-            ensure!(ours_said == linux_said, "{ours_said:?}, Linux {linux_said:?}");
-            ensure!(ours.payload == linux.payload, "the payload of {:?}", ours.bth);
-        }
+        compare_packets(heard, &self.packets, flow, vlan, own)?;
         // All requests are signalled, so the last packet of each requests an acknowledgement; a READ is answered in any case.
         let last = PacketRepr::parse(heard.last().context("a message has a packet")?)?;
         ensure!(last.bth.ack_request || self.is_read(), "the last packet asks for an answer");
@@ -140,7 +132,7 @@ impl<'a> Message<'a> {
     }
 
     /// Compares the result of a READ or an atomic with the response of Linux.
-    fn check_done(&self, done: &Completion, flow: &Flow) -> Result<()> {
+    pub(crate) fn check_done(&self, done: &Completion, flow: &Flow) -> Result<()> {
         ensure!(done.status == CompletionStatus::Success, "{done:?}");
         let mut answers = flow.answers().map(|answer| Said::of(&answer.packet));
         let original =
@@ -148,10 +140,11 @@ impl<'a> Message<'a> {
         ensure!(done.original() == original, "{:?} was in the cell, and not {original:?}", done.original());
         if self.is_read() {
             let is_of_it = |psn: Psn| !psn.is_before(self.first_psn()) && !psn.is_after(self.last_psn());
-            let mut answers: Vec<&PacketRepr> = flow.answers().map(|answer| &answer.packet).collect();
-            answers.retain(|answer| is_of_it(answer.bth.psn));
-            answers.dedup_by_key(|answer| answer.bth.psn);
-            let bytes: Vec<u8> = answers.iter().flat_map(|answer| answer.payload).copied().collect();
+            let answers =
+                flow.answers().map(|answer| &answer.packet).filter(|answer| is_of_it(answer.bth.psn));
+            let by_psn: BTreeMap<i32, &[u8]> =
+                answers.map(|answer| (answer.bth.psn.distance(self.first_psn()), answer.payload)).collect();
+            let bytes: Vec<u8> = by_psn.into_values().flatten().copied().collect();
             let found: Vec<u8> = done.sg_list.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
             ensure!(found == bytes && done.length as usize == bytes.len(), "the bytes of {done:?}");
         }
@@ -159,10 +152,37 @@ impl<'a> Message<'a> {
     }
 }
 
+/// Compares packets of the card with captured ones, except for its own PSNs and for where an acknowledgement is requested.
+pub(crate) fn compare_packets(
+    heard: &[Vec<u8>],
+    captured: &[PacketRepr],
+    flow: &Flow,
+    vlan: Option<VlanTag>,
+    own: impl Fn(Psn) -> Psn,
+) -> Result<()> {
+    ensure!(heard.len() == captured.len(), "{} packets, Linux {}", heard.len(), captured.len());
+    for (heard, linux) in heard.iter().zip(captured) {
+        let ours = PacketRepr::parse(heard)?;
+        let mut linux = *linux;
+        linux.ethernet.vlan = vlan;
+        let expected = retarget(&linux, flow.number, own(linux.bth.psn), |header| header)?;
+        let said = |packet: &PacketRepr| {
+            let bth = packet.bth;
+            let numbers = (bth.opcode, bth.psn, bth.solicited, bth.destination_qp, bth.partition_key);
+            let ip = (packet.ip.source(), packet.ip.destination());
+            (numbers, bth.pad_count, packet.extended, packet.ethernet, ip)
+        };
+        let (ours_said, linux_said) = (said(&ours), said(&PacketRepr::parse(&expected)?));
+        ensure!(ours_said == linux_said, "{ours_said:?}, Linux {linux_said:?}");
+        ensure!(ours.payload == linux.payload, "the payload of {:?}", ours.bth);
+    }
+    Ok(())
+}
+
 /// Lets the driver post the requests of Linux, and sends the responses of Linux to the card; its packets must be the captured
 /// ones. Returns how many messages were answered.
 pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
-    let mut machine = Machine::new(width_bits, flow, Role::Requester)?;
+    let mut machine = Machine::new(width_bits, flow, Role::Requester, SendOptions::default())?;
     let own_number = machine.queue_pair.number();
     let (first_psn, captured_psn) = (machine.first_psn, flow.crossings[0].packet.bth.psn);
     let own = |psn: Psn| first_psn.add(psn.distance(captured_psn) as u32);

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{
     Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
-    Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, RemoteRights,
+    Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, RemoteRights, SendOptions,
 };
 use rnic_layout::limits::FRAME_BYTES_MAX;
 use rnic_layout::opcode::{self, Operation};
@@ -84,7 +84,7 @@ fn host(flow: &Flow) -> HostOptions {
 }
 
 impl Machine {
-    pub(crate) fn new(width_bits: u32, flow: &Flow, role: Role) -> Result<Machine> {
+    pub(crate) fn new(width_bits: u32, flow: &Flow, role: Role, send: SendOptions) -> Result<Machine> {
         let first = &flow.crossings[0].packet;
         let asking = (first.ethernet.source, first.ip.source(), flow.peer.unwrap_or(flow.number));
         let answering = (first.ethernet.destination, first.ip.destination(), flow.number);
@@ -130,7 +130,8 @@ impl Machine {
             if is_tagged { (Some(VlanTag::from_control(0x2005)), 0x48) } else { (None, 0) };
         let path = Path { vlan: vlan.map(VlanTag::control), traffic_class, ..Path::new(peer.1, peer.0.0) };
         let path = Some(path);
-        let queue_pair = queue_pair.connect(&info, &ConnectOptions { path, ..ConnectOptions::default() })?;
+        let queue_pair =
+            queue_pair.connect(&info, &ConnectOptions { path, send, ..ConnectOptions::default() })?;
         Ok(Machine {
             world,
             function,

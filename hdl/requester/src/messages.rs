@@ -39,7 +39,7 @@ pub const ATTEMPT_BITS: usize = 3;
 /// Bits of a slot of a send queue.
 pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WQE_SLOT_BYTES;
 
-/// A burst of consecutive slots that was requested from the host.
+/// A burst of consecutive slots that was requested from the host, or is shown again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WqeBurst {
     /// Queue pair that owns the ring.
@@ -56,6 +56,8 @@ pub struct WqeBurst {
     pub ends_queue: Bit,
     /// The producer index claims more slots than the ring has; the burst has no slots.
     pub is_overrun: Bit,
+    /// The slots are those that kept_slots has.
+    pub is_kept: Bit,
 }
 
 /// Tells fetch to continue at a slot, or to stop.
@@ -69,6 +71,8 @@ pub struct FetchResume {
     pub slot_index: Bits<WORK_INDEX_BITS>,
     /// Continue at `slot_index`; else stop.
     pub resumes: Bit,
+    /// Stop after one burst.
+    pub is_single: Bit,
     /// Messages that were begun are sent again from there on, in SQD too.
     pub replays: Bit,
     /// How often the index has gone back or forth.
@@ -94,12 +98,48 @@ pub struct WqeSlot {
     pub ends_burst: Bit,
     /// The burst has no slot, as the producer index claims more than the ring has.
     pub is_overrun: Bit,
+    /// It comes from kept_slots.
+    pub is_kept: Bit,
     /// The host failed to return this slot, or its successor where the WQE has two slots.
     pub is_unreadable: Bit,
     /// The slot, byte 0 in bits 7:0.
     pub first: Bits<SLOT_BITS>,
     /// Its successor.
     pub second: Bits<SLOT_BITS>,
+}
+
+/// What wqe_parse tells kept_slots in a cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct KeptEvent {
+    /// Queue pair of all that follows.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Its row is read.
+    pub looks: Bit,
+    /// The slot that is shown is taken or dropped.
+    pub acts: Bit,
+    /// `acts`: its queue pair is held at it.
+    pub holds: Bit,
+    /// The queue pair was held, and is woken: asks for the slot at the cursor.
+    pub wakes: Bit,
+    /// The last slot of a kept burst was shown a cycle before, and the queue pair goes on: asks as well.
+    pub ends: Bit,
+    /// Generation of the queue pair.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Free-running index of the slot that is wanted next.
+    pub cursor: Bits<WORK_INDEX_BITS>,
+    /// Lap of the cursor.
+    pub lap: Bits<LAP_BITS>,
+}
+
+/// Answer of kept_slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct KeptAnswer {
+    /// The slot at the cursor will be shown, or wqe_parse will ask again; else fetch must be resumed.
+    pub serves: Bit,
+    /// One burst is to be fetched from `end` on.
+    pub refills: Bit,
+    /// Free-running index of the slot after those that are kept.
+    pub end: Bits<WORK_INDEX_BITS>,
 }
 
 /// What identifies a message from the parsing of its WQE to its slot in the pool.

@@ -3,9 +3,9 @@
 //! ```text
 //!  send_posted ───┬────────────┐                       wqe_slot ─> slots (512)
 //!                 v            v                                       v
-//!           ready_queue ──> wqe_fetch ──> wqe_read    bursts ──> wqe_pair
-//!                 ^  again ──┘ ^  └───────────────────────┘           v
-//!  setup_fetch ──────────────> │ <──────── resume ───────────────  wqe_parse <───┬──────┐ wakes
+//!           ready_queue ──> wqe_fetch ──> wqe_read    bursts ──> wqe_pair <── kept_slots
+//!                 ^  again ──┘ ^  └───────────────────────┘           v           ^ │
+//!  setup_fetch ──────────────> │ <──────── resume ───────────────  wqe_parse <───┴─┬────┐ wakes
 //!  setup_parse ──> setup_fork ─│────────────────────────────────────┘   v        │      │
 //!                       │      │                          queues <── wqe_check   │      │
 //!                       │      │        access_request <── segment ──────────────┘      │
@@ -41,6 +41,7 @@ use crate::acknowledge::Acknowledge;
 use crate::event_sums::EventSums;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
+use crate::kept_slots::KeptSlots;
 use crate::local_completion_mux::LocalCompletionMux;
 use crate::messages::{
     CheckedWqe, Expired, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, RequesterCounts,
@@ -151,6 +152,7 @@ pub struct Requester {
     ready_queue: ReadyQueue,
     wqe_fetch: WqeFetch,
     slots: Fifo<Slot, SLOT_QUEUE_BITS, SLOT_COUNT_BITS>,
+    kept_slots: KeptSlots,
     wqe_pair: WqePair,
     wqe_parse: WqeParse,
     outstanding: Outstanding,
@@ -185,6 +187,8 @@ impl Logic for Requester {
         self.wqe_fetch.sweep_index.next = sweep_index;
         self.wqe_parse.is_sweeping.next = is_sweeping;
         self.wqe_parse.sweep_index.next = sweep_index;
+        self.kept_slots.is_sweeping.next = is_sweeping;
+        self.kept_slots.sweep_index.next = sweep_index;
         self.outstanding.is_sweeping.next = is_sweeping;
         self.outstanding.sweep_index.next = sweep_index;
         self.segment.is_sweeping.next = is_sweeping;
@@ -229,6 +233,12 @@ impl Logic for Requester {
         StreamTx::<WqeBurst>::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
         self.wqe_fetch.slot_returned.next = self.wqe_pair.slot_returned.val();
         StreamTx::<WqeSlot>::join(&mut self.wqe_pair.wqe_slot, &mut self.wqe_parse.wqe_slot);
+        self.kept_slots.enable.next = self.enable.val();
+        self.kept_slots.action.next = self.wqe_parse.kept_event.val();
+        self.kept_slots.slot.next = self.wqe_pair.wqe_slot.beat.val();
+        self.wqe_parse.kept_answer.next = self.kept_slots.answer.val();
+        StreamTx::<WqeBurst>::join(&mut self.kept_slots.bursts, &mut self.wqe_pair.kept_bursts);
+        StreamTx::<Slot>::join(&mut self.kept_slots.slots, &mut self.wqe_pair.kept_slots);
 
         // From WQE to packet.
         StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.parsed, &mut self.wqe_check.parsed);
@@ -331,8 +341,10 @@ impl Logic for Requester {
 
         self.probed.next = self.wqe_parse.probed.val();
         self.probed_busy.next = self.wqe_parse.probed_busy.val();
-        self.in_flight_rounds.lines[0].next =
-            InFlight { entered: self.wqe_fetch.burst_count.val(), left: self.issue.burst_count.val() };
+        self.in_flight_rounds.lines[0].next = InFlight {
+            entered: self.wqe_fetch.burst_count.val() + self.kept_slots.burst_count.val(),
+            left: self.issue.burst_count.val(),
+        };
         self.in_flight_rounds.lines[1].next =
             InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
         self.in_flight_rounds.lines[2].next = self.acknowledge.in_flight.val();

@@ -30,7 +30,8 @@
 //! 6. The room that a burst needs in the queues after this block is checked before a queue pair is taken, so a
 //!    burst never waits.
 //! 7. A resume sets the index back or forth; bursts after it have its lap, so that wqe_parse tells an
-//!    overrun that was found before from one that was found after.
+//!    overrun that was found before from one that was found after. Where it asks for a single burst, nothing
+//!    is fetched after that burst, as after a stop.
 mod rules;
 
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
@@ -232,7 +233,7 @@ impl Logic for WqeFetch {
         }
         if step == Step::Emit {
             self.again_held.d.next = queue_pair;
-            self.has_again.d.next = reads && plan.has_more;
+            self.has_again.d.next = reads && plan.has_more && !fetched.is_single;
             self.step.d.next = if reads && is_split(plan) { Step::EmitRest } else { Step::Idle };
         }
         if step == Step::EmitRest {
@@ -249,6 +250,7 @@ impl Logic for WqeFetch {
             lap: fetched.lap,
             ends_queue: !plan.has_more,
             is_overrun: plan.is_overrun,
+            is_kept: false,
         };
         self.spans.rx.valid.next = reads || step == Step::EmitRest;
         self.spans.rx.beat.next = if step == Step::EmitRest {

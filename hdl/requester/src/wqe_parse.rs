@@ -10,9 +10,10 @@
 //!  wake_held,      │                 │                            │   │
 //!  wake_long ─────>│─> queue pair ──>┤                            ├───┼──> parsed (4 deep)
 //!  wqe_slot ──────>│                 └─> retired, free blocks ────┘   │
-//!                  │                          └── held ───────────────┼──> resume (to wqe_fetch)
+//!                  │                          └── held, woken ────────┼──> kept_event (to kept_slots)
+//!  kept_answer ───>│──────────────────────────────────────────────────┼──> resume (to wqe_fetch)
 //!                  └──────────────────────────────────────────────────┘
-//!  step              Idle               Decide            Act (Recheck)
+//!  step              Idle               Decide            Act (Recheck, KeptEnd)
 //! ```
 //!
 //! A slot takes 3 cycles, wanted or not: with one slot in eight fetched twice, 3.4 cycles a WQE of one slot,
@@ -24,7 +25,9 @@
 //! 2. Each WQE that leaves has its own pool slot, and the slots of a queue pair make one chain in order.
 //! 3. A queue pair is held while 1,024 of its messages are in flight, or while its last block is full and there
 //!    is no other. With none of its messages in flight, its last block counts as another one. WqeFetch stops
-//!    for a held queue pair, and resumes at the slot that was not taken when the queue pair is woken.
+//!    for a held queue pair. When the queue pair is woken, kept_slots shows the slot that was not taken
+//!    again, or, if it has it not, wqe_fetch resumes there. After the last slot of a kept burst a queue pair
+//!    that is not held asks kept_slots for the next one, in the same way.
 //! 4. The last message of a block requests an acknowledgement, as every signalled one does (protocol 2.4); so
 //!    what holds a queue pair is acknowledged.
 //! 5. Setup events and wakes are taken between two slots, whether `parsed` is full or not.
@@ -62,7 +65,9 @@
 //!     went back.
 //! 17. Each time the cursor goes to the oldest message, a lap of wqe_fetch begins. An overrun counts only
 //!     if it was found in the lap of the cursor, and none ends the queue while messages are sent again.
-use crate::messages::{BLOCK_BITS, Begun, FetchResume, Link, ParsedWqe, Retired, WqeSlot};
+use crate::messages::{
+    BLOCK_BITS, Begun, FetchResume, KeptAnswer, KeptEvent, Link, ParsedWqe, Retired, WqeSlot,
+};
 use crate::outstanding::SHARED_BITS;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -71,8 +76,8 @@ use rnic_layout::state::QpState;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rules::{
-    Decision, Life, PoolPlace, Send, act_of, after_setup, after_slot, at_end, at_oldest, decide, first_step,
-    goes_back, life_of, parsed_of, place_of, resumes_after_setup,
+    Decision, Life, PoolPlace, Send, act_of, after_setup, after_slot, at_end, at_oldest, decide, ends_kept,
+    first_step, goes_back, is_active, life_of, parsed_of, place_of, resumes_after_setup, step_after,
 };
 
 mod rules;
@@ -88,6 +93,8 @@ enum Step {
     Decide,
     Act,
     Recheck,
+    /// Asks kept_slots to go on.
+    KeptEnd,
 }
 
 /// Parses WQEs; see the module.
@@ -111,6 +118,10 @@ pub struct WqeParse {
     pub wake_long: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// To wqe_fetch; registered.
     pub resume: StreamTx<FetchResume>,
+    /// To kept_slots: what is done in this cycle.
+    pub kept_event: Signal<Out, KeptEvent>,
+    /// From kept_slots: answer to `kept_event` in the same cycle.
+    pub kept_answer: Signal<In, KeptAnswer>,
     /// To wqe_check; registered.
     pub parsed: StreamTx<ParsedWqe>,
     /// To the pool: link in a chain of blocks.
@@ -173,7 +184,7 @@ impl Logic for WqeParse {
         let has_wake = has_held || self.wake_long.valid.val();
         let has_slot = self.wqe_slot.valid.val() && self.parsed_wqes.rx.ready.val();
         let may_start = self.resumes.rx.ready.val() && !is_sweeping;
-        let first = first_step(has_setup, has_wake, has_slot);
+        let first = first_step(may_start, has_setup, has_wake, has_slot);
         let chosen = if has_setup {
             event.queue_pair
         } else if has_held {
@@ -230,6 +241,20 @@ impl Logic for WqeParse {
         let goes_back = goes_back(life, send, retired);
         let is_woken = select(wakes_long, send.waits_for_long, send.is_held) || goes_back;
 
+        // Slots that waited for room are kept on the card; fetch goes on where none are.
+        let kept = self.kept_answer.val();
+        self.kept_event.next = KeptEvent {
+            queue_pair: select(step == Step::Idle, chosen, queue_pair),
+            looks: step == Step::Idle,
+            acts: step == Step::Act,
+            holds: act.holds,
+            wakes: step == Step::Wake && send.is_held && !wakes_long && !goes_back,
+            ends: step == Step::KeptEnd && is_active(life, send, retired),
+            generation: life.generation,
+            cursor: send.slot_index,
+            lap: send.lap,
+        };
+
         // What each step writes, and what it tells wqe_fetch.
         let next = match step {
             Step::Setup => after_setup(send, event, retired),
@@ -255,15 +280,17 @@ impl Logic for WqeParse {
         };
         self.resumes.rx.valid.next = match step {
             Step::Setup => resumes_after_setup(send, event),
-            Step::Wake => is_woken,
+            Step::Wake => is_woken && (!kept.serves || kept.refills),
+            Step::KeptEnd => !kept.serves || kept.refills,
             Step::Act => act.jumps || ((act.begins || act.replays) && next.waits_for_long),
-            Step::Recheck => true,
+            Step::Recheck => !decision.is_kept,
             _ => false,
         };
         self.resumes.rx.beat.next = FetchResume {
             queue_pair,
             generation: select(step == Step::Setup, event.generation, life.generation),
-            slot_index: next.slot_index,
+            slot_index: select(kept.serves, kept.end, next.slot_index),
+            is_single: kept.serves,
             replays: next.behind.any(),
             lap: next.lap,
             resumes: match step {
@@ -272,24 +299,7 @@ impl Logic for WqeParse {
                 _ => true,
             },
         };
-        self.step.d.next = match step {
-            Step::Idle => {
-                if may_start {
-                    first
-                } else {
-                    Step::Idle
-                }
-            }
-            Step::Decide => Step::Act,
-            Step::Act => {
-                if act.holds {
-                    Step::Recheck
-                } else {
-                    Step::Idle
-                }
-            }
-            _ => Step::Idle,
-        };
+        self.step.d.next = step_after(step, first, act.holds, ends_kept(slot, life, send));
         self.begun_queue_pair.next = queue_pair;
         self.begun.next = Begun { count: next.message_count, is_held: next.is_held };
         self.begun_valid.next = writes;

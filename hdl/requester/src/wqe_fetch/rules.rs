@@ -29,6 +29,8 @@ pub(super) struct Fetched {
     pub index: Bits<WORK_INDEX_BITS>,
     /// Nothing is fetched until wqe_parse requests it.
     pub is_stopped: Bit,
+    /// Nothing is fetched after the next burst until wqe_parse requests it.
+    pub is_single: Bit,
     /// The slot was fetched before, and may have been completed and posted anew since.
     pub overlaps: Bit,
     /// Messages are sent again, in SQD too.
@@ -111,7 +113,7 @@ pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
     };
     Fetched {
         index: fetched.index + bit_cast::<WORK_INDEX_BITS, 4>(advance),
-        is_stopped: plan.is_overrun,
+        is_stopped: plan.is_overrun || fetched.is_single,
         overlaps: select(plan.is_overrun, fetched.overlaps, plan.has_more),
         ..fetched
     }
@@ -123,6 +125,7 @@ pub(super) fn after_resume(fetched: Fetched, resume: FetchResume) -> Fetched {
     Fetched {
         index: select(resume.resumes, resume.slot_index, fetched.index),
         is_stopped: !resume.resumes,
+        is_single: resume.resumes && resume.is_single,
         overlaps: fetched.overlaps && !resume.resumes,
         replays: resume.replays,
         lap: resume.lap,
@@ -255,16 +258,23 @@ mod tests {
             let plan = BurstPlan { is_overrun, has_more, count: bits(count), ..BurstPlan::default() };
             let after = after_burst(Fetched { overlaps, ..fetched(100) }, plan);
             assert_eq!((after.index.to_u64(), after.is_stopped, after.overlaps), expected);
+            let after = after_burst(Fetched { overlaps, is_single: true, ..fetched(100) }, plan);
+            assert_eq!((after.index.to_u64(), after.is_stopped), (expected.0, true), "a single burst");
         }
     }
 
     #[test]
     fn wqe_parse_moves_the_index_or_stops_fetching() {
         let before = Fetched { overlaps: true, ..fetched(100) };
-        for (resumes, expected) in [(true, (96, false, false)), (false, (100, true, true))] {
-            let resume = FetchResume { slot_index: bits(96), resumes, ..FetchResume::default() };
-            let after = after_resume(before, resume);
-            assert_eq!((after.index.to_u64(), after.is_stopped, after.overlaps), expected);
+        for (resumes, is_single, expected) in [
+            (true, false, (96, false, false, false)),
+            (true, true, (96, false, false, true)),
+            (false, false, (100, true, true, false)),
+        ] {
+            let resume = FetchResume { slot_index: bits(96), resumes, is_single, ..FetchResume::default() };
+            let after = after_resume(Fetched { is_single: !is_single, ..before }, resume);
+            let after = (after.index.to_u64(), after.is_stopped, after.overlaps, after.is_single);
+            assert_eq!(after, expected);
         }
     }
 }

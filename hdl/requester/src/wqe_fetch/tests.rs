@@ -15,6 +15,7 @@ struct Queue {
     producer: u16,
     index: u16,
     is_stopped: bool,
+    is_single: bool,
     overlaps: bool,
     replays: bool,
     lap: u64,
@@ -48,6 +49,7 @@ impl Queue {
             lap: bits(self.lap),
             ends_queue: available <= 8,
             is_overrun,
+            is_kept: false,
         });
         if is_overrun {
             self.is_stopped = true;
@@ -65,9 +67,10 @@ impl Queue {
         }
         self.overlaps = available > 8;
         self.index = self.index.wrapping_add(count - u16::from(self.overlaps));
-        if self.overlaps {
+        if self.overlaps && !self.is_single {
             expected.again.push_back(number);
         }
+        self.is_stopped = self.is_single;
         count.into()
     }
 }
@@ -123,6 +126,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                     generation: bits(queue.generation ^ u64::from(random.random_bool(0.1))),
                     slot_index: bits(queue.index.wrapping_sub(random.random_range(0..20)).into()),
                     resumes: random.random_bool(0.8) || fetches(number),
+                    is_single: !fetches(number) && random.random_bool(0.3),
                     replays: random.random(),
                     lap: Stimulus::sample(&mut random),
                 });
@@ -175,7 +179,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 queue.slots = 1 << event.path.send_slots_log2.to_u64();
                 if event.kind == SetupKind::Restart {
                     (queue.producer, queue.index) = (0, 0);
-                    (queue.is_stopped, queue.overlaps) = (false, false);
+                    (queue.is_stopped, queue.is_single, queue.overlaps) = (false, false, false);
                     (queue.replays, queue.lap) = (false, 0);
                 }
                 expected.again.push_back(number);
@@ -184,6 +188,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 let queue = &mut queues[turn.queue_pair.to_u64() as usize];
                 if turn.generation == queue.generation {
                     queue.is_stopped = !turn.resumes;
+                    queue.is_single = turn.resumes && turn.is_single;
                     (queue.replays, queue.lap) = (turn.replays, turn.lap.to_u64());
                     if turn.resumes {
                         queue.index = turn.slot_index.to_u64() as u16;

@@ -140,6 +140,8 @@ pub(super) struct Decision {
     pub next_is_unknown: Bit,
     /// It completes as flushed.
     pub is_flushed: Bit,
+    /// The slot comes from kept_slots.
+    pub is_kept: Bit,
     /// It has two slots, and the second one was not posted.
     pub is_half: Bit,
     /// It has two slots.
@@ -160,8 +162,10 @@ pub(super) struct PoolPlace {
 
 /// Chooses what an idle block does: events go before wakes, and wakes before slots.
 #[kernel]
-pub(super) fn first_step(has_setup: Bit, has_wake: Bit, has_slot: Bit) -> Step {
-    if has_setup {
+pub(super) fn first_step(may_start: Bit, has_setup: Bit, has_wake: Bit, has_slot: Bit) -> Step {
+    if !may_start {
+        Step::Idle
+    } else if has_setup {
         Step::Setup
     } else if has_wake {
         Step::Wake
@@ -307,9 +311,35 @@ pub(super) fn is_next_wqe(slot: WqeSlot, life: Life, send: Send, retired: Retire
     let is_wanted = is_next && is_current && !send.is_held && !send.waits_for_long && !has_ended;
     // The next slot may come with the next burst; it is missing only at the end of all bursts.
     let is_whole = slot.has_second || slot.ends_queue || slot.is_overrun;
+    is_wanted && is_whole && is_active(life, send, retired)
+}
+
+/// Says whether WQEs of a queue pair leave, to be sent or flushed.
+#[kernel]
+pub(super) fn is_active(life: Life, send: Send, retired: Retired) -> Bit {
     let is_sent = life.state == QpState::ReadyToSend as u64 || (sends(life.state) && send.behind.any());
-    let may_send = is_sent && send.epoch == retired.epoch;
-    is_wanted && is_whole && (may_send || flushes(life.state))
+    (is_sent && send.epoch == retired.epoch) || flushes(life.state)
+}
+
+/// Says whether a slot is the last one of a kept burst after which its queue pair goes on: it waits for nothing that
+/// would wake it.
+#[kernel]
+pub(super) fn ends_kept(slot: WqeSlot, life: Life, send: Send) -> Bit {
+    let is_last = slot.is_kept && slot.ends_burst && slot.generation == life.generation;
+    let has_ended = send.has_ended && !send.behind.any();
+    is_last && !send.is_held && !send.waits_for_long && !has_ended
+}
+
+/// Step after another one. `first` is that of an idle block; a slot makes its queue pair held, or ends a kept burst.
+#[kernel]
+pub(super) fn step_after(step: Step, first: Step, holds: Bit, ends_kept: Bit) -> Step {
+    match step {
+        Step::Idle => first,
+        Step::Decide => Step::Act,
+        Step::Act if holds => Step::Recheck,
+        Step::Act if ends_kept => Step::KeptEnd,
+        _ => Step::Idle,
+    }
 }
 
 /// Says what a slot is as a WQE.
@@ -416,6 +446,7 @@ pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, ha
             || !slot.has_second
             || after.opcode == WqeOpcode::LocalInvalidate as u64,
         is_flushed,
+        is_kept: slot.is_kept,
         is_half: kind.is_double && !slot.has_second,
         is_double: kind.is_double && slot.has_second,
         block,

@@ -41,6 +41,8 @@ struct Ring {
     slots: Vec<Bits<SLOT_BITS>>,
     fetched: usize,
     is_stopped: bool,
+    /// It stops after one burst.
+    is_single: bool,
     is_overrun: bool,
 }
 
@@ -109,15 +111,29 @@ struct Expected {
     /// Held before a LOCAL_INVALIDATE, and after it.
     local: [usize; 2],
     long: usize,
+    /// Bursts of kept_slots, and how often it has asked for more.
+    served: usize,
+    refilled: usize,
 }
 
 impl Model {
+    /// What wqe_fetch is told when the queue pair goes on and kept_slots has answered.
+    fn goes_on(&self, number: usize, answer: KeptAnswer, expected: &mut Expected) {
+        if answer.refills {
+            let turn = FetchResume { slot_index: answer.end, is_single: true, ..self.turn(number, true) };
+            expected.turns.push_back(turn);
+        } else if !answer.serves {
+            expected.turns.push_back(self.turn(number, true));
+        }
+    }
+
     fn turn(&self, number: usize, resumes: bool) -> FetchResume {
         FetchResume {
             queue_pair: bits((FIRST + number) as u64),
             generation: self.event.generation,
             slot_index: bits(self.slot_index.into()),
             resumes,
+            is_single: false,
             replays: false,
             lap: bits(0),
         }
@@ -152,7 +168,7 @@ impl Model {
         expected.begun.push_back((number, self.begun()));
     }
 
-    /// Takes a slot; `seen` was read when it was decided, `now` when it is taken.
+    /// Takes a slot; `seen` was read when it was decided, `now` when it is taken. Says whether it is held.
     fn slot(
         &mut self,
         number: usize,
@@ -161,7 +177,7 @@ impl Model {
         now: Retired,
         free: Option<u64>,
         expected: &mut Expected,
-    ) {
+    ) -> bool {
         let is_current = slot.generation == self.event.generation;
         expected.stale += usize::from(!is_current);
         let state = self.event.state.to_u64();
@@ -239,13 +255,15 @@ impl Model {
                 self.is_held = true;
                 expected.begun.push_back((number, self.begun()));
                 let has_moved = now != seen;
-                expected.turns.push_back(self.turn(number, has_moved));
+                if !slot.is_kept {
+                    expected.turns.push_back(self.turn(number, has_moved));
+                }
                 self.is_held = !has_moved;
                 if has_moved {
                     expected.begun.push_back((number, self.begun()));
                 }
             }
-            return;
+            return takes;
         };
         if self.tail_count == 8 {
             expected.link = Some(Link { block: bits(self.tail), next: bits(block) });
@@ -317,6 +335,60 @@ impl Model {
         self.has_begun = true;
         self.has_ended = slot.is_overrun || slot.is_unreadable;
         expected.begun.push_back((number, self.begun()));
+        false
+    }
+
+    fn is_active(&self) -> bool {
+        let state = self.event.state.to_u64();
+        [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
+            .map(|state| state as u64)
+            .contains(&state)
+    }
+}
+
+/// Model of kept_slots: the bursts that are to be shown.
+#[derive(Default)]
+struct Kept {
+    bursts: VecDeque<Vec<WqeSlot>>,
+    /// A burst of the queue pair is under way, of this generation.
+    shown: [Option<u8>; QUEUES],
+    served: usize,
+    refilled: usize,
+}
+
+impl Kept {
+    /// Answers a question, and makes a burst of the slots of the ring. Whether it has the slots is by chance.
+    fn answer(&mut self, ring: &Ring, event: KeptEvent, random: &mut Random) -> KeptAnswer {
+        let number = event.queue_pair.to_u64() as usize - FIRST;
+        let generation = event.generation.to_u64() as u8;
+        if event.wakes && self.shown[number] == Some(generation) {
+            return KeptAnswer { serves: true, ..KeptAnswer::default() };
+        }
+        let cursor = event.cursor.to_u64() as usize;
+        let left = ring.slots.len().saturating_sub(cursor).min(random.random_range(0..16));
+        let is_own = ring.generation == generation && !ring.is_overrun;
+        if left < 2 || !is_own || (event.wakes && self.shown[number].is_some()) {
+            return KeptAnswer::default();
+        }
+        let count = left.min(4);
+        let slots = (0..count).map(|position| WqeSlot {
+            queue_pair: event.queue_pair,
+            generation: event.generation,
+            index: bits((cursor + position) as u64),
+            lap: event.lap,
+            has_second: position + 1 < count,
+            ends_burst: position + 1 == count,
+            is_kept: true,
+            first: ring.slots[cursor + position],
+            second: if position + 1 < count { ring.slots[cursor + position + 1] } else { bits(0) },
+            ..WqeSlot::default()
+        });
+        self.bursts.push_back(slots.collect());
+        self.shown[number] = Some(generation);
+        self.served += 1;
+        let refills = random.random();
+        self.refilled += usize::from(refills);
+        KeptAnswer { serves: true, refills, end: bits((cursor + left) as u64) }
     }
 }
 
@@ -351,6 +423,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
     let mut may_wake: Option<usize> = None;
     let (mut shown, mut probed, mut stale) = (Retired::default(), (bits::<24>(0), false), 0);
     let mut late: Option<SetupEvent> = None;
+    let (mut kept, mut kept_end) = (Kept::default(), None::<usize>);
     let apply = |rings: &mut Vec<Ring>, event: &SetupEvent| {
         let ring = &mut rings[event.queue_pair.to_u64() as usize - FIRST];
         let state = event.state.to_u64();
@@ -448,9 +521,16 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             ring.is_overrun |= changes > 0.0 && random.random_bool(0.001);
         }
         let has_work = ring.is_overrun || ring.fetched < ring.slots.len();
+        if slots.is_done()
+            && random.random_bool(0.1)
+            && let Some(burst) = kept.bursts.pop_front()
+        {
+            burst.into_iter().for_each(|slot| slots.push(slot));
+        }
         if has_work && !ring.is_stopped && ring.is_active && slots.is_done() {
             let unreadable = if changes > 0.0 { 0.001 } else { 0.0 };
             burst(number, ring, unreadable, &mut random).into_iter().for_each(|slot| slots.push(slot));
+            ring.is_stopped |= ring.is_single;
         }
 
         setup.drive(&mut bench.block.setup, &mut random);
@@ -463,9 +543,30 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         bench.block.free.valid.next = offers_free;
         bench.block.free.beat.next = bits(free.front().copied().unwrap_or(0));
         bench.block.retired.next = shown;
+        bench.block.kept_answer.next = KeptAnswer::default();
         bench.settle();
+        let asked = bench.block.kept_event.val();
+        let mut answer = KeptAnswer::default();
+        if asked.wakes || asked.ends {
+            let number = asked.queue_pair.to_u64() as usize - FIRST;
+            answer = kept.answer(&rings[number], asked, &mut random);
+            bench.block.kept_answer.next = answer;
+            bench.settle();
+        }
 
         let block = &bench.block;
+        // The cycle after the last slot of a kept burst.
+        if let Some(number) = kept_end.take() {
+            let model = &models[number];
+            assert_eq!(asked.ends, model.is_active());
+            assert_eq!(
+                (asked.cursor, asked.generation),
+                (bits(model.slot_index.into()), model.event.generation)
+            );
+            model.goes_on(number, answer, &mut expected);
+        } else {
+            assert!(!asked.ends);
+        }
         assert_eq!((block.probed.val(), block.probed_busy.val()), probed);
         stale += usize::from(block.counts_stale_dropped.val());
         let seen = shown;
@@ -489,10 +590,11 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         if wakes.sample(&block.wake_held) {
             let number = block.wake_held.beat.val().to_u64() as usize - FIRST;
             let model = &mut models[number];
+            assert_eq!(asked.wakes, model.is_held);
             if model.is_held {
                 model.is_held = false;
                 expected.begun.push_back((number, model.begun()));
-                expected.turns.push_back(model.turn(number, true));
+                model.goes_on(number, answer, &mut expected);
             }
         }
         if wakes_long.sample(&block.wake_long) {
@@ -513,7 +615,15 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         if slots.sample(&block.wqe_slot) {
             let slot = block.wqe_slot.beat.val();
             let number = slot.queue_pair.to_u64() as usize - FIRST;
-            models[number].slot(number, slot, seen, shown, free_was, &mut expected);
+            let generation = models[number].event.generation;
+            let holds = models[number].slot(number, slot, seen, shown, free_was, &mut expected);
+            assert!(asked.acts && asked.holds == holds && asked.queue_pair == slot.queue_pair);
+            if slot.is_kept && slot.ends_burst {
+                kept.shown[number] = None;
+                let model = &models[number];
+                let goes_on = !model.is_held && !model.waits_for_long && !model.has_ended;
+                kept_end = (goes_on && slot.generation == generation).then_some(number);
+            }
         }
         // A queue pair that was held until the cycle before is woken.
         if let Some(number) = may_wake.take()
@@ -541,6 +651,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let ring = &mut rings[turn.queue_pair.to_u64() as usize - FIRST];
             if turn.generation == u64::from(ring.generation) {
                 ring.is_stopped = !turn.resumes;
+                ring.is_single = turn.is_single;
                 if turn.resumes {
                     ring.fetched = turn.slot_index.to_u64() as usize;
                 }
@@ -602,6 +713,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         bench.tick();
     }
     assert_eq!(stale, expected.stale);
+    (expected.served, expected.refilled) = (kept.served, kept.refilled);
     assert_eq!(free.len() as u64 + models.iter().filter(|model| model.tail >= 1024).count() as u64, shared);
     expected
 }
@@ -616,6 +728,7 @@ fn wqes_leave_once_and_in_order_with_few_blocks() {
         (stale, full_spans) = (stale + expected.stale, full_spans + expected.full_spans);
         (full_reads, fenced) = (full_reads + expected.full_reads, fenced + expected.fenced);
         local = [local[0] + expected.local[0], local[1] + expected.local[1]];
+        assert!(expected.served > 5 && expected.refilled > 2, "{} {}", expected.served, expected.refilled);
     }
     assert!(stale > 0 && full_spans > 3, "{stale} {full_spans}");
     assert!(full_reads > 10 && fenced > 10, "{full_reads} {fenced}");

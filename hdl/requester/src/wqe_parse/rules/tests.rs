@@ -58,7 +58,44 @@ fn events_go_before_wakes_and_wakes_before_slots() {
         (false, false, true, Step::Decide),
         (false, false, false, Step::Idle),
     ] {
-        assert_eq!(first_step(has_setup, has_wake, has_slot), expected);
+        assert_eq!(first_step(true, has_setup, has_wake, has_slot), expected);
+        assert_eq!(first_step(false, has_setup, has_wake, has_slot), Step::Idle);
+    }
+}
+
+#[test]
+fn a_held_slot_is_looked_at_again_and_a_kept_burst_ends_with_a_question() {
+    for (step, holds, ends, expected) in [
+        (Step::Idle, false, false, Step::Wake),
+        (Step::Idle, true, true, Step::Wake),
+        (Step::Decide, true, true, Step::Act),
+        (Step::Act, false, false, Step::Idle),
+        (Step::Act, true, false, Step::Recheck),
+        (Step::Act, false, true, Step::KeptEnd),
+        (Step::Recheck, true, true, Step::Idle),
+        (Step::KeptEnd, true, true, Step::Idle),
+        (Step::Setup, true, true, Step::Idle),
+        (Step::Wake, true, true, Step::Idle),
+    ] {
+        assert_eq!(step_after(step, Step::Wake, holds, ends), expected, "{step:?}");
+    }
+}
+
+#[test]
+fn after_a_kept_burst_a_queue_pair_goes_on_unless_something_wakes_it() {
+    let life = life(QpState::ReadyToSend);
+    let last = WqeSlot { is_kept: true, ends_burst: true, generation: life.generation, ..WqeSlot::default() };
+    for (name, slot, send, expected) in [
+        ("the last slot", last, send(), true),
+        ("not the last one", WqeSlot { ends_burst: false, ..last }, send(), false),
+        ("not a kept one", WqeSlot { is_kept: false, ..last }, send(), false),
+        ("of another generation", WqeSlot { generation: life.generation + 1, ..last }, send(), false),
+        ("held", last, Send { is_held: true, ..send() }, false),
+        ("waits for segment", last, Send { waits_for_long: true, ..send() }, false),
+        ("ended", last, Send { has_ended: true, ..send() }, false),
+        ("ended, and sent again", last, Send { has_ended: true, behind: bits(1), ..send() }, true),
+    ] {
+        assert_eq!(ends_kept(slot, life, send), expected, "{name}");
     }
 }
 

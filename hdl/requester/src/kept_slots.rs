@@ -1,9 +1,10 @@
 //! KeptSlots: shows slots again that waited for room, without another read of the host.
 //!
-//! What does not fit is dropped by wqe_parse, and fetched again when there is room. That read takes a microsecond:
-//! too long for a queue pair whose 16 READs are open, where there is room for one message at a time. So the slot
-//! at which a queue pair is held, and those that come after it, are kept here, in rows of 16 slots that queue
-//! pairs share: a row is of the queue pair that was held last.
+//! What does not fit is dropped by wqe_parse, and fetched again when there is room. That read takes a microsecond,
+//! in which many slots more are fetched in vain: too long for a queue pair whose 16 READs are open, where there is
+//! room for one message at a time. So the slot at which a queue pair waits for READs or atomics, and those that come
+//! after it, are kept here, in rows of 16 slots that queue pairs share: a row is of the queue pair that was held
+//! last.
 //!
 //! ```text
 //!            ┌────────────────────────────────────────────────────────┐
@@ -18,15 +19,14 @@
 //! 1. A row begins with the slot at which its queue pair is held, as the host has returned it. Slots are added
 //!    in order, none left out; those that could not be read are not. Such a slot stays posted, and unchanged,
 //!    until it completes.
-//! 2. A row is asked for the cursor when its queue pair is woken, and when the last slot of a burst of it has
-//!    been shown. It serves at least two slots, since the last one of a burst, whose successor is not seen, is
-//!    never taken; with less, wqe_parse resumes wqe_fetch. So wqe_parse hears of each burst when it ends.
+//! 2. A row is asked for the cursor when its queue pair is woken, and when the last slot of a burst of it, or of
+//!    a single burst of wqe_fetch, has been shown. It shows at least two slots, since the last one of a burst,
+//!    whose successor is not seen, is never taken; with less, wqe_parse resumes wqe_fetch.
 //! 3. A row of which a burst is under way changes neither its queue pair nor a slot of that burst that wqe_parse
 //!    may still want. A row has one burst under way at most, so there is always room for a burst, and a question
 //!    waits for nothing.
-//! 4. With eight slots left, one burst of wqe_fetch is asked for, which is added when it comes. If it does not,
-//!    because nothing more was posted or the row has got another queue pair, wqe_fetch is resumed when the row
-//!    is empty.
+//! 4. With nine slots left, a single burst of wqe_fetch is asked for, from the last slot on, so that there is
+//!    one. What it has more is added when it comes. If the row is empty before, its end asks again.
 //! 5. While `enable` is low no burst begins, as in wqe_fetch.
 mod rules;
 
@@ -106,11 +106,11 @@ impl Logic for KeptSlots {
         self.rows.write_data.next = if is_sweeping {
             Row { ..Default::default() }
         } else if event.acts {
-            after_slot(row, slot, event.holds)
+            after_slot(row, slot, event.holds, event.keeps)
         } else {
             after_answer(row, event, answer)
         };
-        self.kept.write_enable.next = event.acts && stores(row, slot, event.holds);
+        self.kept.write_enable.next = event.acts && stores(row, slot, event.keeps);
         self.kept.write_address.next = place_of(slot.queue_pair, slot.index);
         self.kept.write_data.next = slot.first;
 

@@ -56,6 +56,8 @@ pub struct WqeBurst {
     pub ends_queue: Bit,
     /// The producer index claims more slots than the ring has; the burst has no slots.
     pub is_overrun: Bit,
+    /// More was posted, and is not fetched until wqe_parse requests it.
+    pub is_single: Bit,
     /// The slots are those that kept_slots has.
     pub is_kept: Bit,
 }
@@ -71,7 +73,7 @@ pub struct FetchResume {
     pub slot_index: Bits<WORK_INDEX_BITS>,
     /// Continue at `slot_index`; else stop.
     pub resumes: Bit,
-    /// Stop after one burst.
+    /// Stop after one burst, if more was posted.
     pub is_single: Bit,
     /// Messages that were begun are sent again from there on, in SQD too.
     pub replays: Bit,
@@ -98,6 +100,8 @@ pub struct WqeSlot {
     pub ends_burst: Bit,
     /// The burst has no slot, as the producer index claims more than the ring has.
     pub is_overrun: Bit,
+    /// More was posted than its burst has, and is not fetched until wqe_parse requests it.
+    pub is_single: Bit,
     /// It comes from kept_slots.
     pub is_kept: Bit,
     /// The host failed to return this slot, or its successor where the WQE has two slots.
@@ -119,9 +123,11 @@ pub struct KeptEvent {
     pub acts: Bit,
     /// `acts`: its queue pair is held at it.
     pub holds: Bit,
+    /// `holds`: it waits for READs or atomics.
+    pub keeps: Bit,
     /// The queue pair was held, and is woken: asks for the slot at the cursor.
     pub wakes: Bit,
-    /// The last slot of a kept burst was shown a cycle before, and the queue pair goes on: asks as well.
+    /// The last slot of a kept or single burst was shown, and the queue pair goes on: asks as well.
     pub ends: Bit,
     /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
@@ -134,12 +140,12 @@ pub struct KeptEvent {
 /// Answer of kept_slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct KeptAnswer {
-    /// The slot at the cursor will be shown, or wqe_parse will ask again; else fetch must be resumed.
+    /// A burst is under way after which wqe_parse will ask again; else fetch must be resumed.
     pub serves: Bit,
-    /// One burst is to be fetched from `end` on.
+    /// One burst is to be fetched, from `last` on.
     pub refills: Bit,
-    /// Free-running index of the slot after those that are kept.
-    pub end: Bits<WORK_INDEX_BITS>,
+    /// Free-running index of the last slot that is kept.
+    pub last: Bits<WORK_INDEX_BITS>,
 }
 
 /// What identifies a message from the parsing of its WQE to its slot in the pool.

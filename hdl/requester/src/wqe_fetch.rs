@@ -31,7 +31,7 @@
 //!    burst never waits.
 //! 7. A resume sets the index back or forth; bursts after it have its lap, so that wqe_parse tells an
 //!    overrun that was found before from one that was found after. Where it asks for a single burst, nothing
-//!    is fetched after that burst, as after a stop.
+//!    is fetched after that burst, as after a stop, unless it has all that was posted.
 mod rules;
 
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
@@ -44,7 +44,8 @@ use rnic_messages::host::HostSpan;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 use rules::{
-    BurstPlan, Fetched, Ring, after_burst, after_resume, first_span, is_split, plan_burst, rest_span, ring_of,
+    BurstPlan, Fetched, Ring, after_burst, after_resume, ends_single, first_span, is_split, plan_burst,
+    rest_span, ring_of,
 };
 
 /// `log2` of the slots in the queue from the host.
@@ -250,6 +251,7 @@ impl Logic for WqeFetch {
             lap: fetched.lap,
             ends_queue: !plan.has_more,
             is_overrun: plan.is_overrun,
+            is_single: ends_single(fetched, plan),
             is_kept: false,
         };
         self.spans.rx.valid.next = reads || step == Step::EmitRest;

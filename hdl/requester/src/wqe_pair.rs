@@ -84,6 +84,7 @@ impl Logic for WqePair {
             ends_queue: burst.ends_queue && is_last,
             ends_burst: is_last || burst.is_overrun,
             is_overrun: burst.is_overrun,
+            is_single: burst.is_single,
             is_kept,
             is_unreadable: current.error || (follower.error && !is_last && current.data.get_bit(TWO_SLOTS)),
             first: current.data,

@@ -13,7 +13,7 @@
 //!                  │                          └── held, woken ────────┼──> kept_event (to kept_slots)
 //!  kept_answer ───>│──────────────────────────────────────────────────┼──> resume (to wqe_fetch)
 //!                  └──────────────────────────────────────────────────┘
-//!  step              Idle               Decide            Act (Recheck, KeptEnd)
+//!  step              Idle               Decide            Act (Recheck; KeptLook, KeptEnd)
 //! ```
 //!
 //! A slot takes 3 cycles, wanted or not: with one slot in eight fetched twice, 3.4 cycles a WQE of one slot,
@@ -25,9 +25,7 @@
 //! 2. Each WQE that leaves has its own pool slot, and the slots of a queue pair make one chain in order.
 //! 3. A queue pair is held while 1,024 of its messages are in flight, or while its last block is full and there
 //!    is no other. With none of its messages in flight, its last block counts as another one. WqeFetch stops
-//!    for a held queue pair. When the queue pair is woken, kept_slots shows the slot that was not taken
-//!    again, or, if it has it not, wqe_fetch resumes there. After the last slot of a kept burst a queue pair
-//!    that is not held asks kept_slots for the next one, in the same way.
+//!    for a held queue pair, and resumes at the slot that was not taken when the queue pair is woken.
 //! 4. The last message of a block requests an acknowledgement, as every signalled one does (protocol 2.4); so
 //!    what holds a queue pair is acknowledged.
 //! 5. Setup events and wakes are taken between two slots, whether `parsed` is full or not.
@@ -48,7 +46,10 @@
 //! 11. A queue pair is held, too, before a READ or an atomic while `read_atomic` of these are outstanding, and
 //!     before a WQE with a fence while any is: each is outstanding from here until it leaves the pool
 //!     (protocol 2.3, 2.10), and has a slot of its own until then. Where `read_atomic` is zero, none is ever
-//!     outstanding, and wqe_check refuses it.
+//!     outstanding, and wqe_check refuses it. When such a queue pair is woken, kept_slots shows the slot that
+//!     was not taken again; if it has it not, wqe_fetch resumes, for three single bursts at first, since a
+//!     queue pair that was held soon is again. At the end of each kept or single burst it goes on in the
+//!     same way.
 //! 12. A queue pair is held, too, before a LOCAL_INVALIDATE while any message is in flight, and after it until
 //!     it has left the pool (protocol 2.10). It takes no PSN.
 //! 13. So the last message that was posted requests an acknowledgement, too, and the last one before a
@@ -76,8 +77,9 @@ use rnic_layout::state::QpState;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rules::{
-    Decision, Life, PoolPlace, Send, act_of, after_setup, after_slot, at_end, at_oldest, decide, ends_kept,
-    first_step, goes_back, is_active, life_of, parsed_of, place_of, resumes_after_setup, step_after,
+    Decision, Life, PoolPlace, Send, act_of, after_hold, after_setup, after_slot, after_wake, at_end,
+    at_oldest, decide, ends_kept, first_step, goes_back, is_active, life_of, parsed_of, place_of,
+    resumes_after_setup, step_after,
 };
 
 mod rules;
@@ -93,6 +95,8 @@ enum Step {
     Decide,
     Act,
     Recheck,
+    /// Lets kept_slots read what the last slot of a burst has written.
+    KeptLook,
     /// Asks kept_slots to go on.
     KeptEnd,
 }
@@ -241,41 +245,47 @@ impl Logic for WqeParse {
         let goes_back = goes_back(life, send, retired);
         let is_woken = select(wakes_long, send.waits_for_long, send.is_held) || goes_back;
 
-        // Slots that waited for room are kept on the card; fetch goes on where none are.
+        // Slots that waited for READs are kept on the card; fetch goes on where none are.
         let kept = self.kept_answer.val();
-        self.kept_event.next = KeptEvent {
+        let kept_event = KeptEvent {
             queue_pair: select(step == Step::Idle, chosen, queue_pair),
-            looks: step == Step::Idle,
+            looks: step == Step::Idle || step == Step::KeptLook,
             acts: step == Step::Act,
             holds: act.holds,
+            keeps: act.holds && decision.awaits_reads,
             wakes: step == Step::Wake && send.is_held && !wakes_long && !goes_back,
             ends: step == Step::KeptEnd && is_active(life, send, retired),
             generation: life.generation,
             cursor: send.slot_index,
             lap: send.lap,
         };
+        self.kept_event.next = kept_event;
+        let is_careful = ((kept_event.wakes || kept_event.ends) && send.careful.any())
+            || (step == Step::Recheck && decision.awaits_reads);
 
         // What each step writes, and what it tells wqe_fetch.
+        let held = after_hold(send, decision.awaits_reads);
         let next = match step {
             Step::Setup => after_setup(send, event, retired),
             Step::Wake if goes_back => at_oldest(send, retired),
-            Step::Wake => Send { is_held: false, waits_for_long: false, ..send },
+            Step::Wake | Step::KeptEnd => after_wake(send, kept.serves),
             Step::Act => {
                 if act.jumps {
                     at_oldest(send, decision.seen)
                 } else if act.begins || act.replays {
                     begun
                 } else {
-                    Send { is_held: true, ..send }
+                    held
                 }
             }
-            _ => Send { is_held: false, ..send },
+            _ => after_wake(held, false),
         };
         let writes = match step {
             Step::Setup => true,
             Step::Wake => is_woken,
             Step::Act => act.changes,
             Step::Recheck => has_moved,
+            Step::KeptEnd => !kept.serves,
             _ => false,
         };
         self.resumes.rx.valid.next = match step {
@@ -289,8 +299,8 @@ impl Logic for WqeParse {
         self.resumes.rx.beat.next = FetchResume {
             queue_pair,
             generation: select(step == Step::Setup, event.generation, life.generation),
-            slot_index: select(kept.serves, kept.end, next.slot_index),
-            is_single: kept.serves,
+            slot_index: select(kept.serves, kept.last, next.slot_index),
+            is_single: kept.serves || is_careful,
             replays: next.behind.any(),
             lap: next.lap,
             resumes: match step {

@@ -52,8 +52,8 @@ pub(super) fn is_of(row: Row, queue_pair: Bits<QUEUE_PAIR_BITS>, generation: Bit
 
 /// Says whether a row begins anew with a slot: its queue pair is held at it, and no burst of the row is under way.
 #[kernel]
-pub(super) fn opens(row: Row, slot: WqeSlot, holds: Bit) -> Bit {
-    holds && !slot.is_kept && !row.is_shown
+pub(super) fn opens(row: Row, slot: WqeSlot, keeps: Bit) -> Bit {
+    keeps && !slot.is_kept && !row.is_shown
 }
 
 /// Says whether a slot is the next one of a row that has room.
@@ -67,17 +67,27 @@ pub(super) fn extends(row: Row, slot: WqeSlot) -> Bit {
 
 /// Says whether a slot is stored.
 #[kernel]
-pub(super) fn stores(row: Row, slot: WqeSlot, holds: Bit) -> Bit {
-    (opens(row, slot, holds) || extends(row, slot)) && !slot.is_overrun && !slot.is_unreadable
+pub(super) fn stores(row: Row, slot: WqeSlot, keeps: Bit) -> Bit {
+    (opens(row, slot, keeps) || extends(row, slot)) && !slot.is_overrun && !slot.is_unreadable
 }
 
-/// Row after a slot, at which its queue pair is held if `holds`. A row that would begin with a slot that could not
-/// be read is free.
+/// Says whether a slot may be the last one of a burst that was asked for to fill a row: wqe_fetch has not gone on
+/// after it.
 #[kernel]
-pub(super) fn after_slot(row: Row, slot: WqeSlot, holds: Bit) -> Row {
-    let is_stored = stores(row, slot, holds);
-    let ends = slot.is_kept && slot.ends_burst && is_of(row, slot.queue_pair, slot.generation);
-    if opens(row, slot, holds) {
+pub(super) fn fills(slot: WqeSlot) -> Bit {
+    slot.ends_burst && !slot.is_kept && (slot.is_single || slot.ends_queue || slot.is_overrun)
+}
+
+/// Row after a slot, at which its queue pair is held if `holds`, and waits for READs if `keeps`. A row that would
+/// begin with a slot that could not be read is free, and so is that of a queue pair that waits for something else.
+/// Where a slot of wqe_fetch is held, fetch stops, so nothing is on its way.
+#[kernel]
+pub(super) fn after_slot(row: Row, slot: WqeSlot, holds: Bit, keeps: Bit) -> Row {
+    let is_stored = stores(row, slot, keeps);
+    let is_own = is_of(row, slot.queue_pair, slot.generation);
+    let stops = holds && !slot.is_kept && is_own;
+    let ends = slot.is_kept && slot.ends_burst && is_own;
+    if opens(row, slot, keeps) {
         Row {
             tag: slot.queue_pair.get_bits::<TAG_BITS>(ROW_BITS),
             generation: slot.generation,
@@ -87,9 +97,10 @@ pub(super) fn after_slot(row: Row, slot: WqeSlot, holds: Bit) -> Row {
             is_shown: false,
         }
     } else {
+        let count = select(is_stored, row.count + 1, row.count);
         Row {
-            count: select(is_stored, row.count + 1, row.count),
-            is_filling: row.is_filling && !is_stored,
+            count: select(stops && !row.is_shown, bits::<COUNT_BITS>(0), count),
+            is_filling: row.is_filling && !stops && !(fills(slot) && is_own),
             is_shown: row.is_shown && !ends,
             ..row
         }
@@ -104,22 +115,23 @@ pub(super) fn left(row: Row, cursor: Bits<WORK_INDEX_BITS>) -> Bits<COUNT_BITS> 
     select(is_in, row.count - passed.get_bits::<COUNT_BITS>(0), bits::<COUNT_BITS>(0))
 }
 
-/// Says whether a question makes a burst. The burst whose end asks is not under way any more.
+/// Says whether a question makes a burst.
 #[kernel]
 pub(super) fn shows(row: Row, event: KeptEvent) -> Bit {
-    let is_idle = (event.wakes && !row.is_shown) || event.ends;
-    is_idle && is_of(row, event.queue_pair, event.generation) && left(row, event.cursor) >= 2u64
+    let asks = event.wakes || event.ends;
+    asks && !row.is_shown && is_of(row, event.queue_pair, event.generation) && left(row, event.cursor) >= 2u64
 }
 
-/// Answer to a question. A queue pair that is woken while a burst is under way is asked about again at its end.
+/// Answer to a question. Where a burst is under way, from here or from wqe_fetch, its end asks again.
 #[kernel]
 pub(super) fn answer_of(row: Row, event: KeptEvent) -> KeptAnswer {
-    let is_shown = event.wakes && row.is_shown && is_of(row, event.queue_pair, event.generation);
+    let is_own = (event.wakes || event.ends) && is_of(row, event.queue_pair, event.generation);
+    let is_coming = is_own && (row.is_shown || row.is_filling);
     let shows = shows(row, event);
     KeptAnswer {
-        serves: shows || is_shown,
-        refills: shows && !row.is_filling && left(row, event.cursor) <= BURST_SLOTS,
-        end: row.first + bit_cast::<WORK_INDEX_BITS, COUNT_BITS>(row.count),
+        serves: shows || is_coming,
+        refills: shows && !row.is_filling && left(row, event.cursor) <= BURST_SLOTS + 1,
+        last: row.first + bit_cast::<WORK_INDEX_BITS, COUNT_BITS>(row.count) - 1,
     }
 }
 
@@ -147,6 +159,7 @@ pub(super) fn burst_of(row: Row, event: KeptEvent) -> WqeBurst {
         lap: event.lap,
         ends_queue: false,
         is_overrun: false,
+        is_single: false,
         is_kept: true,
     }
 }
@@ -188,11 +201,22 @@ mod tests {
             ("of the row itself", row(10, 5), kept, (10, 5, false, false), false),
             ("of another, in a burst", shown, other, (10, 5, false, true), false),
         ] {
-            let after = after_slot(before, slot, true);
+            let after = after_slot(before, slot, true, true);
             assert_eq!((numbers(after), stores(before, slot, true)), (expected, is_stored), "{name}");
             if is_stored {
                 assert!(is_of(after, slot.queue_pair, slot.generation), "{name}");
             }
+        }
+        // Held for another reason.
+        let filling = Row { is_filling: true, ..row(10, 5) };
+        for (name, before, slot, expected) in [
+            ("of the row's", filling, slot(40), (10, 0, false, false)),
+            ("of another", filling, other, (10, 5, true, false)),
+            ("of the row itself", filling, kept, (10, 5, true, false)),
+            ("of the row's, in a burst", Row { is_shown: true, ..filling }, slot(40), (10, 5, false, true)),
+        ] {
+            assert_eq!(numbers(after_slot(before, slot, true, false)), expected, "{name}");
+            assert!(!stores(before, slot, false), "{name}");
         }
     }
 
@@ -202,19 +226,27 @@ mod tests {
         let other = WqeSlot { queue_pair: bits(0x85), ..slot(3) };
         let later = WqeSlot { generation: bits(4), ..slot(3) };
         let unreadable = WqeSlot { is_unreadable: true, ..slot(3) };
-        let kept = WqeSlot { is_kept: true, ..slot(3) };
+        let kept = WqeSlot { is_kept: true, ends_burst: true, ..slot(3) };
+        let single = WqeSlot { ends_burst: true, is_single: true, ..slot(3) };
+        let ends = WqeSlot { ends_burst: true, ends_queue: true, ..slot(3) };
         for (name, before, slot, count, is_filling) in [
-            ("the next one", filling, slot(3), 6, false),
+            ("the next one", filling, slot(3), 6, true),
+            ("the next one, the last of a burst", filling, WqeSlot { ends_burst: true, ..slot(3) }, 6, true),
+            ("the next one, the last of a single burst", filling, single, 6, false),
+            ("a single burst without a new one", filling, WqeSlot { index: bits(2), ..single }, 5, false),
+            ("the last one that was posted", filling, ends, 6, false),
+            ("a single burst of another", filling, WqeSlot { queue_pair: bits(0x85), ..single }, 5, true),
             ("the last one again", filling, slot(2), 5, true),
             ("one after the next", filling, slot(4), 5, true),
             ("of another", filling, other, 5, true),
             ("of the next generation", filling, later, 5, true),
             ("unreadable", filling, unreadable, 5, true),
+            ("overrun", filling, WqeSlot { is_overrun: true, ends_burst: true, ..slot(2) }, 5, false),
             ("of the row itself", filling, kept, 5, true),
             ("the row is full", row(0xfff3, 16), slot(3), 16, false),
-            ("in a burst", Row { is_shown: true, ..filling }, slot(3), 6, false),
+            ("in a burst", Row { is_shown: true, ..filling }, slot(3), 6, true),
         ] {
-            let after = after_slot(before, slot, false);
+            let after = after_slot(before, slot, false, false);
             assert_eq!((after.count.to_u64(), after.is_filling), (count, is_filling), "{name}");
             assert_eq!(stores(before, slot, false), count > before.count.to_u64(), "{name}");
             assert_eq!((after.first, after.is_shown), (before.first, before.is_shown), "{name}");
@@ -230,7 +262,7 @@ mod tests {
             ("another slot", WqeSlot { ends_burst: false, ..last }, true),
             ("of wqe_fetch", WqeSlot { is_kept: false, ..last }, true),
         ] {
-            assert_eq!(after_slot(shown, slot, false).is_shown, expected, "{name}");
+            assert_eq!(after_slot(shown, slot, false, false).is_shown, expected, "{name}");
         }
     }
 
@@ -247,8 +279,8 @@ mod tests {
         // more slots are asked for.
         for (name, row, event, cursor, expected) in [
             ("many", row(10, 16), wakes, 10, (Some(4), true, false)),
-            ("nine", row(10, 16), wakes, 17, (Some(4), true, false)),
-            ("eight", row(10, 16), wakes, 18, (Some(4), true, true)),
+            ("ten", row(10, 16), wakes, 16, (Some(4), true, false)),
+            ("nine", row(10, 16), wakes, 17, (Some(4), true, true)),
             ("three", row(10, 5), wakes, 12, (Some(3), true, true)),
             ("two", row(10, 5), wakes, 13, (Some(2), true, true)),
             ("one", row(10, 5), wakes, 14, (None, false, false)),
@@ -256,12 +288,15 @@ mod tests {
             ("before the row", row(10, 5), wakes, 9, (None, false, false)),
             ("across zero", row(0xfffe, 5), wakes, 0xffff, (Some(4), true, true)),
             ("more are on their way", filling, wakes, 11, (Some(4), true, false)),
+            ("one, and more are on their way", filling, wakes, 14, (None, true, false)),
+            ("the end, and more are on their way", filling, ends, 14, (None, true, false)),
             ("of another", row(10, 5), other, 10, (None, false, false)),
             ("of the next generation", row(10, 5), later, 10, (None, false, false)),
             ("free", row(10, 0), wakes, 10, (None, false, false)),
             ("woken in a burst", shown, wakes, 11, (None, true, false)),
-            ("at the end of the burst", shown, ends, 11, (Some(4), true, false)),
-            ("at the end, and too few", Row { count: bits(2), ..shown }, ends, 11, (None, false, false)),
+            ("at the end of another burst", shown, ends, 11, (None, true, false)),
+            ("at the end of a burst", row(10, 12), ends, 11, (Some(4), true, false)),
+            ("at the end, and too few", row(10, 2), ends, 11, (None, false, false)),
             ("no question", row(10, 5), KeptEvent { wakes: false, ..wakes }, 10, (None, false, false)),
         ] {
             let event = KeptEvent { cursor: bits(cursor), ..event };
@@ -275,7 +310,11 @@ mod tests {
                 let slots = end.wrapping_sub(cursor) & 0xffff;
                 let is_filling = row.is_filling || expected.2;
                 assert_eq!(numbers(after), (cursor, slots, is_filling, true), "{name}");
-                assert_eq!((burst.first_index.to_u64(), answer.end.to_u64()), (cursor, end), "{name}");
+                assert_eq!(
+                    (burst.first_index.to_u64(), answer.last.to_u64()),
+                    (cursor, end.wrapping_sub(1) & 0xffff),
+                    "{name}"
+                );
             }
         }
     }

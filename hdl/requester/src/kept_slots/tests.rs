@@ -61,30 +61,35 @@ impl Machine {
     }
 
     /// What wqe_parse does with a slot: looks, decides, acts.
-    fn show(&mut self, slot: WqeSlot, holds: bool) {
+    fn show(&mut self, slot: WqeSlot, holds: bool, keeps: bool) {
         let event = KeptEvent { queue_pair: slot.queue_pair, ..KeptEvent::default() };
         self.cycle(KeptEvent { looks: true, ..event }, slot, false);
         self.cycle(event, slot, false);
         let ends = slot.is_kept && slot.ends_burst;
-        self.cycle(KeptEvent { acts: true, holds, ..event }, slot, ends);
+        self.cycle(KeptEvent { acts: true, holds, keeps, ..event }, slot, ends);
 
         let (number, generation) = (slot.queue_pair.to_u64(), slot.generation.to_u64());
         let index = slot.index.to_u64();
         let is_data = !slot.is_unreadable && !slot.is_overrun;
         let row = self.row(number);
         let is_own = !row.slots.is_empty() && (row.queue_pair, row.generation) == (number, generation);
-        if holds && !slot.is_kept {
-            if !row.is_shown {
-                let slots = is_data.then_some(index).into_iter().collect();
-                *row = ModelRow { queue_pair: number, generation, slots, ..ModelRow::default() };
-                return;
-            }
+        if keeps && !slot.is_kept && !row.is_shown {
+            let slots = is_data.then_some(index).into_iter().collect();
+            *row = ModelRow { queue_pair: number, generation, slots, ..ModelRow::default() };
+            return;
         }
         let next = row.slots.back().map(|last| (last + 1) & 0xffff);
         if is_own && !slot.is_kept && is_data && Some(index) == next && row.slots.len() < 16 {
             row.slots.push_back(index);
-            row.is_filling = false;
         }
+        if holds && !slot.is_kept && is_own {
+            row.is_filling = false;
+            if !row.is_shown {
+                row.slots.clear();
+            }
+        }
+        let is_end = slot.is_single || slot.ends_queue || slot.is_overrun;
+        row.is_filling &= !(is_own && !slot.is_kept && slot.ends_burst && is_end);
         row.is_shown &= !(is_own && ends);
     }
 
@@ -94,10 +99,10 @@ impl Machine {
         let is_own = !row.slots.is_empty() && (row.queue_pair, row.generation) == (number, generation);
         let place = row.slots.iter().position(|&index| index == cursor);
         let left = place.map_or(0, |place| row.slots.len() - place);
-        let shows = is_own && !(wakes && row.is_shown) && left >= 2;
-        let refills = shows && left <= 8 && !row.is_filling;
-        let serves = shows || (is_own && wakes && row.is_shown);
-        let end = row.slots.back().map(|last| (last + 1) & 0xffff);
+        let shows = is_own && !row.is_shown && left >= 2;
+        let refills = shows && left <= 9 && !row.is_filling;
+        let serves = shows || (is_own && (row.is_shown || row.is_filling));
+        let last = row.slots.back().copied();
         if shows {
             row.slots.drain(..place.unwrap());
             row.is_filling |= refills;
@@ -111,13 +116,11 @@ impl Machine {
             lap: bits(cursor & 3),
             ..KeptEvent::default()
         };
-        if wakes {
-            self.cycle(KeptEvent { looks: true, ..event }, WqeSlot::default(), false);
-        }
+        self.cycle(KeptEvent { looks: true, ..event }, WqeSlot::default(), false);
         let answer = self.cycle(KeptEvent { wakes, ends: !wakes, ..event }, WqeSlot::default(), false);
         assert_eq!((answer.serves, answer.refills), (serves, refills), "{number:#x} at {cursor:#x}");
         if shows {
-            assert_eq!(Some(answer.end.to_u64()), end);
+            assert_eq!(Some(answer.last.to_u64()), last);
         }
     }
 
@@ -148,7 +151,9 @@ impl Machine {
             ends_burst,
             ..WqeSlot::default()
         };
-        self.show(slot, holds && !ends_burst);
+        let holds = holds && !ends_burst;
+        let keeps = holds && self.random.random();
+        self.show(slot, holds, keeps);
         if ends_burst {
             assert_eq!(self.slots.received.len() as u64, count, "the slots of one burst");
             self.slots.received.clear();
@@ -202,10 +207,13 @@ fn slots_are_shown_again_as_they_were() {
                         is_unreadable: machine.random.random_bool(0.03),
                         is_overrun: machine.random.random_bool(0.01),
                         ends_burst: machine.random.random(),
+                        is_single: machine.random.random_bool(0.3),
+                        ends_queue: machine.random.random_bool(0.1),
                         ..WqeSlot::default()
                     };
                     let holds = machine.random.random_bool(0.15);
-                    machine.show(slot, holds);
+                    let keeps = holds && machine.random.random_bool(0.8);
+                    machine.show(slot, holds, keeps);
                 }
                 5 => {
                     let before = machine.expected.len();
@@ -242,7 +250,7 @@ fn the_first_slot_comes_after_four_cycles() {
         for (looks, acts) in [(true, false), (false, false), (false, true)] {
             bench.block.slot.next = slot(index);
             bench.block.action.next =
-                KeptEvent { looks, acts, holds: acts && index == 0, ..KeptEvent::default() };
+                KeptEvent { looks, acts, keeps: acts && index == 0, ..KeptEvent::default() };
             bench.tick();
         }
     }

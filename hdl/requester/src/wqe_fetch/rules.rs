@@ -29,7 +29,7 @@ pub(super) struct Fetched {
     pub index: Bits<WORK_INDEX_BITS>,
     /// Nothing is fetched until wqe_parse requests it.
     pub is_stopped: Bit,
-    /// Nothing is fetched after the next burst until wqe_parse requests it.
+    /// Nothing is fetched after the next burst until wqe_parse requests it, if more was posted.
     pub is_single: Bit,
     /// The slot was fetched before, and may have been completed and posted anew since.
     pub overlaps: Bit,
@@ -113,10 +113,17 @@ pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
     };
     Fetched {
         index: fetched.index + bit_cast::<WORK_INDEX_BITS, 4>(advance),
-        is_stopped: plan.is_overrun || fetched.is_single,
+        is_stopped: plan.is_overrun || ends_single(fetched, plan),
+        is_single: false,
         overlaps: select(plan.is_overrun, fetched.overlaps, plan.has_more),
         ..fetched
     }
+}
+
+/// Says whether wqe_parse will request what was posted after a burst.
+#[kernel]
+pub(super) fn ends_single(fetched: Fetched, plan: BurstPlan) -> Bit {
+    fetched.is_single && plan.has_more && !plan.is_overrun
 }
 
 /// The record after wqe_parse has told where to continue, or to stop.
@@ -259,7 +266,9 @@ mod tests {
             let after = after_burst(Fetched { overlaps, ..fetched(100) }, plan);
             assert_eq!((after.index.to_u64(), after.is_stopped, after.overlaps), expected);
             let after = after_burst(Fetched { overlaps, is_single: true, ..fetched(100) }, plan);
-            assert_eq!((after.index.to_u64(), after.is_stopped), (expected.0, true), "a single burst");
+            let is_stopped = is_overrun || has_more;
+            assert_eq!((after.index.to_u64(), after.is_stopped), (expected.0, is_stopped), "a single burst");
+            assert!(!after.is_single);
         }
     }
 

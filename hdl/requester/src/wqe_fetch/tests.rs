@@ -49,10 +49,11 @@ impl Queue {
             lap: bits(self.lap),
             ends_queue: available <= 8,
             is_overrun,
+            is_single: self.is_single && available > 8 && !is_overrun,
             is_kept: false,
         });
         if is_overrun {
-            self.is_stopped = true;
+            (self.is_stopped, self.is_single) = (true, false);
             return 0;
         }
         let offset = self.index % self.slots;
@@ -70,7 +71,8 @@ impl Queue {
         if self.overlaps && !self.is_single {
             expected.again.push_back(number);
         }
-        self.is_stopped = self.is_single;
+        self.is_stopped = self.is_single && self.overlaps;
+        self.is_single = false;
         count.into()
     }
 }

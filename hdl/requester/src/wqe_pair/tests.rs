@@ -22,6 +22,7 @@ impl Shown {
                 lap: Stimulus::sample(random),
                 ends_queue: random.random(),
                 is_overrun: !is_kept && random.random_bool(0.1),
+                is_single: random.random(),
                 is_kept,
             };
             bursts.push(burst);
@@ -43,6 +44,7 @@ impl Shown {
                     ends_queue: burst.ends_queue && position + 1 == count,
                     ends_burst: position + 1 == count,
                     is_overrun: burst.is_overrun,
+                    is_single: burst.is_single,
                     is_kept,
                     is_unreadable: false,
                     first: slot.data,

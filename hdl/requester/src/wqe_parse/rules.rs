@@ -22,6 +22,11 @@ pub(super) const LENGTH_MAX: u64 = rnic_layout::limits::MESSAGE_BYTES_MAX as u64
 pub(super) const QUANTUM: u64 = 1 << QUANTUM_BITS;
 /// Width of a count of messages in flight, 0 to 1,024.
 const REPLAY_BITS: usize = 11;
+/// Width of a number of single bursts.
+const CAREFUL_BITS: usize = 2;
+/// Single bursts after a wait for READs: their slots, of which each but the first has seven new ones, are more than
+/// the READs that may be open.
+const CAREFUL: u64 = 3;
 /// PSNs that a queue pair may have in flight.
 pub(super) const PSN_SPAN: u64 = rnic_layout::psn::HALF_WINDOW as u64;
 
@@ -71,6 +76,9 @@ pub(super) struct Send {
     pub is_reused: Bit,
     /// The wanted slot waits for room.
     pub is_held: Bit,
+    /// Single bursts to fetch before fetch goes on without a word: a queue pair that waited for READs is soon
+    /// held again.
+    pub careful: Bits<CAREFUL_BITS>,
     /// The wanted slot waits for segment, which has a long message.
     pub waits_for_long: Bit,
     /// The last WQE was a LOCAL_INVALIDATE.
@@ -124,6 +132,8 @@ pub(super) struct Decision {
     pub is_lost: Bit,
     /// It waits for something else than PSNs.
     pub is_blocked: Bit,
+    /// It waits for READs or atomics.
+    pub awaits_reads: Bit,
     /// No message is in flight.
     pub is_alone: Bit,
     /// PSNs in flight before the message; negative where some of its own were acknowledged.
@@ -321,13 +331,33 @@ pub(super) fn is_active(life: Life, send: Send, retired: Retired) -> Bit {
     (is_sent && send.epoch == retired.epoch) || flushes(life.state)
 }
 
-/// Says whether a slot is the last one of a kept burst after which its queue pair goes on: it waits for nothing that
-/// would wake it.
+/// Says whether a slot is the last one of a kept or single burst after which its queue pair goes on: it waits for
+/// nothing that would wake it.
 #[kernel]
 pub(super) fn ends_kept(slot: WqeSlot, life: Life, send: Send) -> Bit {
-    let is_last = slot.is_kept && slot.ends_burst && slot.generation == life.generation;
+    let is_asked = (slot.is_kept || slot.is_single) && slot.ends_burst;
+    let is_last = is_asked && slot.generation == life.generation;
     let has_ended = send.has_ended && !send.behind.any();
     is_last && !send.is_held && !send.waits_for_long && !has_ended
+}
+
+/// Record after a slot at which the queue pair is held.
+#[kernel]
+pub(super) fn after_hold(send: Send, awaits_reads: Bit) -> Send {
+    let careful = select(awaits_reads, bits::<CAREFUL_BITS>(CAREFUL), bits::<CAREFUL_BITS>(0));
+    Send { is_held: true, careful, ..send }
+}
+
+/// Record of a queue pair that goes on, or is woken; `serves` if it needs no burst of wqe_fetch.
+#[kernel]
+pub(super) fn after_wake(send: Send, serves: Bit) -> Send {
+    let is_single = send.careful.any() && !serves;
+    Send {
+        is_held: false,
+        waits_for_long: false,
+        careful: select(is_single, send.careful - 1, send.careful),
+        ..send
+    }
 }
 
 /// Step after another one. `first` is that of an idle block; a slot makes its queue pair held, or ends a kept burst.
@@ -337,7 +367,8 @@ pub(super) fn step_after(step: Step, first: Step, holds: Bit, ends_kept: Bit) ->
         Step::Idle => first,
         Step::Decide => Step::Act,
         Step::Act if holds => Step::Recheck,
-        Step::Act if ends_kept => Step::KeptEnd,
+        Step::Act if ends_kept => Step::KeptLook,
+        Step::KeptLook => Step::KeptEnd,
         _ => Step::Idle,
     }
 }
@@ -436,6 +467,7 @@ pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, ha
             || waits_for_block(block, send.is_reused, in_flight)
             || awaits_reads
             || waits_for_all(kind, send.follows_local, in_flight),
+        awaits_reads,
         is_alone: in_flight == 0,
         ahead: psn::distance(send.next_psn, retired.una_psn),
         further_packets: packets_of(kind, life.path_mtu),

@@ -27,6 +27,7 @@ struct Model {
     home_lap: bool,
     is_reused: bool,
     is_held: bool,
+    careful: u8,
     waits_for_long: bool,
     follows_local: bool,
     has_ended: bool,
@@ -64,10 +65,14 @@ fn is_active(state: QpState) -> bool {
 
 /// Requests slots as wqe_fetch does: the last one overlaps, if there are more.
 fn burst(number: usize, ring: &mut Ring, unreadable: f64, random: &mut Random) -> Vec<WqeSlot> {
+    let has_more = ring.slots.len() > ring.fetched + BURST_SLOTS as usize;
+    let is_single = std::mem::take(&mut ring.is_single) && !ring.is_overrun && has_more;
+    ring.is_stopped |= is_single;
     let first = WqeSlot {
         queue_pair: bits((FIRST + number) as u64),
         generation: bits(ring.generation.into()),
         index: bits(ring.fetched as u64 & 0xffff),
+        is_single,
         ..WqeSlot::default()
     };
     if ring.is_overrun {
@@ -118,12 +123,14 @@ struct Expected {
 
 impl Model {
     /// What wqe_fetch is told when the queue pair goes on and kept_slots has answered.
-    fn goes_on(&self, number: usize, answer: KeptAnswer, expected: &mut Expected) {
+    fn goes_on(&mut self, number: usize, is_asked: bool, answer: KeptAnswer, expected: &mut Expected) {
         if answer.refills {
-            let turn = FetchResume { slot_index: answer.end, is_single: true, ..self.turn(number, true) };
+            let turn = FetchResume { slot_index: answer.last, is_single: true, ..self.turn(number, true) };
             expected.turns.push_back(turn);
         } else if !answer.serves {
-            expected.turns.push_back(self.turn(number, true));
+            let is_single = is_asked && self.careful > 0;
+            self.careful = self.careful.saturating_sub(1);
+            expected.turns.push_back(FetchResume { is_single, ..self.turn(number, true) });
         }
     }
 
@@ -253,12 +260,16 @@ impl Model {
                 expected.local[0] += usize::from(is_local);
                 expected.local[1] += usize::from(!is_local && waits_for_all);
                 self.is_held = true;
+                let awaits_reads = is_read_full || is_fenced;
+                self.careful = if awaits_reads { 3 } else { 0 };
                 expected.begun.push_back((number, self.begun()));
                 let has_moved = now != seen;
                 if !slot.is_kept {
-                    expected.turns.push_back(self.turn(number, has_moved));
+                    let turn = self.turn(number, has_moved);
+                    expected.turns.push_back(FetchResume { is_single: awaits_reads, ..turn });
                 }
                 self.is_held = !has_moved;
+                self.careful = self.careful.saturating_sub(has_moved.into());
                 if has_moved {
                     expected.begun.push_back((number, self.begun()));
                 }
@@ -388,7 +399,7 @@ impl Kept {
         self.served += 1;
         let refills = random.random();
         self.refilled += usize::from(refills);
-        KeptAnswer { serves: true, refills, end: bits((cursor + left) as u64) }
+        KeptAnswer { serves: true, refills, last: bits((cursor + left - 1) as u64) }
     }
 }
 
@@ -423,7 +434,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
     let mut may_wake: Option<usize> = None;
     let (mut shown, mut probed, mut stale) = (Retired::default(), (bits::<24>(0), false), 0);
     let mut late: Option<SetupEvent> = None;
-    let (mut kept, mut kept_end) = (Kept::default(), None::<usize>);
+    let (mut kept, mut kept_look, mut kept_end) = (Kept::default(), None::<usize>, None);
     let apply = |rings: &mut Vec<Ring>, event: &SetupEvent| {
         let ring = &mut rings[event.queue_pair.to_u64() as usize - FIRST];
         let state = event.state.to_u64();
@@ -530,7 +541,6 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         if has_work && !ring.is_stopped && ring.is_active && slots.is_done() {
             let unreadable = if changes > 0.0 { 0.001 } else { 0.0 };
             burst(number, ring, unreadable, &mut random).into_iter().for_each(|slot| slots.push(slot));
-            ring.is_stopped |= ring.is_single;
         }
 
         setup.drive(&mut bench.block.setup, &mut random);
@@ -555,15 +565,19 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         }
 
         let block = &bench.block;
-        // The cycle after the last slot of a kept burst.
-        if let Some(number) = kept_end.take() {
-            let model = &models[number];
+        // Two cycles after the last slot of a burst.
+        let ends_now = std::mem::replace(&mut kept_end, kept_look.take());
+        if let Some(number) = ends_now {
+            let model = &mut models[number];
             assert_eq!(asked.ends, model.is_active());
             assert_eq!(
                 (asked.cursor, asked.generation),
                 (bits(model.slot_index.into()), model.event.generation)
             );
-            model.goes_on(number, answer, &mut expected);
+            model.goes_on(number, asked.ends, answer, &mut expected);
+            if !answer.serves {
+                expected.begun.push_back((number, model.begun()));
+            }
         } else {
             assert!(!asked.ends);
         }
@@ -594,7 +608,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             if model.is_held {
                 model.is_held = false;
                 expected.begun.push_back((number, model.begun()));
-                model.goes_on(number, answer, &mut expected);
+                model.goes_on(number, true, answer, &mut expected);
             }
         }
         if wakes_long.sample(&block.wake_long) {
@@ -602,6 +616,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let model = &mut models[number];
             if model.waits_for_long {
                 model.waits_for_long = false;
+                model.careful = model.careful.saturating_sub(1);
                 expected.begun.push_back((number, model.begun()));
                 expected.turns.push_back(model.turn(number, true));
             }
@@ -618,11 +633,11 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let generation = models[number].event.generation;
             let holds = models[number].slot(number, slot, seen, shown, free_was, &mut expected);
             assert!(asked.acts && asked.holds == holds && asked.queue_pair == slot.queue_pair);
-            if slot.is_kept && slot.ends_burst {
-                kept.shown[number] = None;
+            kept.shown[number] = kept.shown[number].filter(|_| !(slot.is_kept && slot.ends_burst));
+            if (slot.is_kept || slot.is_single) && slot.ends_burst {
                 let model = &models[number];
                 let goes_on = !model.is_held && !model.waits_for_long && !model.has_ended;
-                kept_end = (goes_on && slot.generation == generation).then_some(number);
+                kept_look = (goes_on && slot.generation == generation).then_some(number);
             }
         }
         // A queue pair that was held until the cycle before is woken.

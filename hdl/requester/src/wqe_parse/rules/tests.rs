@@ -71,7 +71,8 @@ fn a_held_slot_is_looked_at_again_and_a_kept_burst_ends_with_a_question() {
         (Step::Decide, true, true, Step::Act),
         (Step::Act, false, false, Step::Idle),
         (Step::Act, true, false, Step::Recheck),
-        (Step::Act, false, true, Step::KeptEnd),
+        (Step::Act, false, true, Step::KeptLook),
+        (Step::KeptLook, true, true, Step::KeptEnd),
         (Step::Recheck, true, true, Step::Idle),
         (Step::KeptEnd, true, true, Step::Idle),
         (Step::Setup, true, true, Step::Idle),
@@ -82,13 +83,27 @@ fn a_held_slot_is_looked_at_again_and_a_kept_burst_ends_with_a_question() {
 }
 
 #[test]
+fn after_a_wait_for_reads_three_bursts_are_single() {
+    let careful = |send: Send| (send.careful.to_u64(), send.is_held);
+    let before = Send { careful: bits(1), ..send() };
+    assert_eq!(careful(after_hold(before, false)), (0, true));
+    let mut held = after_hold(before, true);
+    assert_eq!(careful(held), (3, true));
+    for (serves, expected) in [(true, 3), (false, 2), (true, 2), (false, 1), (false, 0), (false, 0)] {
+        held = after_wake(Send { is_held: true, ..held }, serves);
+        assert_eq!(careful(held), (expected, false));
+    }
+}
+
+#[test]
 fn after_a_kept_burst_a_queue_pair_goes_on_unless_something_wakes_it() {
     let life = life(QpState::ReadyToSend);
     let last = WqeSlot { is_kept: true, ends_burst: true, generation: life.generation, ..WqeSlot::default() };
     for (name, slot, send, expected) in [
         ("the last slot", last, send(), true),
         ("not the last one", WqeSlot { ends_burst: false, ..last }, send(), false),
-        ("not a kept one", WqeSlot { is_kept: false, ..last }, send(), false),
+        ("neither kept nor single", WqeSlot { is_kept: false, ..last }, send(), false),
+        ("single", WqeSlot { is_kept: false, is_single: true, ..last }, send(), true),
         ("of another generation", WqeSlot { generation: life.generation + 1, ..last }, send(), false),
         ("held", last, Send { is_held: true, ..send() }, false),
         ("waits for segment", last, Send { waits_for_long: true, ..send() }, false),

@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 const MESSAGES_MAX: usize = 8192;
 /// Maximum of READs and atomics that are kept, and of those that are asked again; a queue pair has 16 slots for them.
 const KEPT_MAX: usize = 64;
+/// Maximum of requests that are kept until it is known that they were not refused, far more than arrive before an RNR NAK leaves.
+const ARRIVALS_MAX: usize = 4096;
 
 /// A READ or an atomic that was asked.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +62,17 @@ impl Asked {
     }
 }
 
+/// A request that has arrived.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    psn: Psn,
+    /// PSNs that it takes.
+    count: u32,
+    ends_message: bool,
+    /// A READ or an atomic.
+    asked: Option<Asked>,
+}
+
 /// Adds a READ or an atomic to those that are kept.
 fn keep(kept: &mut VecDeque<Asked>, asked: Option<Asked>) {
     kept.extend(asked);
@@ -82,9 +95,10 @@ pub(crate) struct Responder {
     /// READs and atomics without their last response, in order, and those that were asked again.
     open: VecDeque<Asked>,
     repeated: VecDeque<Asked>,
-    /// Newest PSN of a request that has arrived, also behind a gap, and of one that has arrived again.
+    /// Newest PSN of a request that has arrived, also behind a gap.
     newest: Psn,
-    newest_again: Option<Psn>,
+    /// The newest requests, in the order in which they have arrived, without those before one that was refused.
+    arrivals: VecDeque<Arrival>,
     /// PSN of the newest NAK 0x60, until that request arrives.
     gap: Option<Psn>,
     /// PSN of the newest ACK.
@@ -105,7 +119,7 @@ impl Responder {
             open: VecDeque::new(),
             repeated: VecDeque::new(),
             newest: first.sub(1),
-            newest_again: None,
+            arrivals: VecDeque::new(),
             gap: None,
             acknowledged: None,
             is_over: false,
@@ -121,10 +135,13 @@ impl Responder {
         let count = if length > MESSAGE_BYTES_MAX { 1 } else { psn_count(length, set_up.pmtu_bytes.max(1)) };
         let asked = kind.filter(|kind| matches!(kind, Kind::Read | Kind::Atomic));
         let asked = asked.map(|kind| Asked { kind, first: psn, length, count, sent: 0 });
+        let ends_message = operation.is_some_and(Operation::ends_message);
+        let arrival = Arrival { psn, count, ends_message, asked };
+        self.arrivals.push_back(arrival);
+        if self.arrivals.len() > ARRIVALS_MAX {
+            self.arrivals.pop_front();
+        }
         if psn.is_before(self.expected) {
-            if self.newest_again.is_none_or(|newest| psn.is_after(newest)) {
-                self.newest_again = Some(psn);
-            }
             self.gap.take_if(|gap| *gap == psn);
             let is_known = |asked: &Asked| self.kept.iter().any(|one| one.contains(asked));
             let again = asked.filter(is_known);
@@ -140,10 +157,15 @@ impl Responder {
             return;
         }
         self.gap = None;
+        self.take(arrival);
+    }
+
+    /// The request that is due has arrived.
+    fn take(&mut self, Arrival { psn, count, ends_message, asked }: Arrival) {
         self.expected = psn.add(count);
         keep(&mut self.kept, asked);
         self.open.extend(asked);
-        if operation.is_some_and(Operation::ends_message) {
+        if ends_message {
             self.messages += 1;
             self.ends.push_back((psn, self.messages));
             if self.ends.len() > MESSAGES_MAX {
@@ -152,17 +174,23 @@ impl Responder {
         }
     }
 
-    /// A request was refused by an RNR NAK: it and those after it are not executed until they arrive again (protocol 3.2). If it
-    /// has arrived again already, it may be executed.
+    /// A request was refused by an RNR NAK: it and those after it are not executed until they arrive again (protocol 3.2). What has
+    /// arrived again before the NAK left may be executed, and may be another request than the one that was refused.
     fn wait_for(&mut self, psn: Psn) {
-        let has_come_again = self.newest_again.is_some_and(|newest| !newest.is_before(psn));
-        if has_come_again || !psn.is_before(self.expected) {
+        let refused = self.arrivals.iter().position(|arrival| arrival.psn == psn);
+        self.arrivals.drain(..refused.map_or(0, |place| place + 1));
+        if !psn.is_before(self.expected) {
             return;
         }
         (self.expected, self.messages) = (psn, self.messages_at(psn.sub(1)));
         self.ends.retain(|end| end.0.is_before(psn));
         self.kept.retain(|one| one.first.is_before(psn));
         self.open.retain(|one| one.first.is_before(psn));
+        for arrival in self.arrivals.clone() {
+            if arrival.psn == self.expected {
+                self.take(arrival);
+            }
+        }
     }
 
     /// Messages that are completed when all requests up to a PSN are, or fewer if that is long ago.

@@ -987,6 +987,26 @@ fn a_nak_may_leave_after_its_request_has_arrived_again() {
     assert_eq!(bench.found, []);
 }
 
+/// What arrives in the place of the refused request may be another one, and what follows it may be executed as well.
+#[test]
+fn another_request_may_be_executed_in_the_place_of_a_refused_one() {
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.arrives(draft(Operation::FetchAdd, RECEIVE_PSN, &[atomic()], 0));
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.sends(&ack(RECEIVE_PSN, 0x20 | RNR_TIMER, 0));
+    bench.sends(&atomic_ack(RECEIVE_PSN, 1));
+    bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    assert_eq!(bench.found, []);
+    // But not what arrived before it.
+    let mut bench = Bench::new();
+    bench.arrives(draft(Operation::FetchAdd, RECEIVE_PSN, &[atomic()], 0));
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.sends(&ack(RECEIVE_PSN, 0x20 | RNR_TIMER, 0));
+    bench.sends(&atomic_ack(RECEIVE_PSN, 1));
+    assert_eq!(bench.rules(), [Rule::ResponsePsn]);
+}
+
 /// Protocol 3.4: answers to duplicates begin anew with a FIRST, where the answer to the READ itself goes on with a MIDDLE, or where
 /// that to an earlier duplicate was left.
 #[test]

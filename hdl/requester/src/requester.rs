@@ -4,8 +4,8 @@
 //!  send_posted ───┬────────────┐                       wqe_slot ─> slots (512)
 //!                 v            v                                       v
 //!           ready_queue ──> wqe_fetch ──> wqe_read    bursts ──> wqe_pair <── kept_slots
-//!                 ^  again ──┘ ^  └───────────────────────┘           v           ^ │
-//!  setup_fetch ──────────────> │ <──────── resume ───────────────  wqe_parse <───┴─┬────┐ wakes
+//!                 ^  again ──┘ ^  └───────────────────────┘           v          v ^
+//!  setup_fetch ──────────────> │ <──────── resume ───────────────  wqe_parse <───┬──────┐ wakes
 //!  setup_parse ──> setup_fork ─│────────────────────────────────────┘   v        │      │
 //!                       │      │                          queues <── wqe_check   │      │
 //!                       │      │        access_request <── segment ──────────────┘      │

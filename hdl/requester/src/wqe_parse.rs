@@ -79,7 +79,7 @@ use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rules::{
     Decision, Life, PoolPlace, Send, act_of, after_hold, after_setup, after_slot, after_wake, at_end,
     at_oldest, decide, ends_kept, first_step, goes_back, is_active, life_of, parsed_of, place_of,
-    resumes_after_setup, step_after,
+    resumes_after_setup, step_after, tells_fetch, writes_record,
 };
 
 mod rules;
@@ -280,22 +280,9 @@ impl Logic for WqeParse {
             }
             _ => after_wake(held, false),
         };
-        let writes = match step {
-            Step::Setup => true,
-            Step::Wake => is_woken,
-            Step::Act => act.changes,
-            Step::Recheck => has_moved,
-            Step::KeptEnd => !kept.serves,
-            _ => false,
-        };
-        self.resumes.rx.valid.next = match step {
-            Step::Setup => resumes_after_setup(send, event),
-            Step::Wake => is_woken && (!kept.serves || kept.refills),
-            Step::KeptEnd => !kept.serves || kept.refills,
-            Step::Act => act.jumps || ((act.begins || act.replays) && next.waits_for_long),
-            Step::Recheck => !decision.is_kept,
-            _ => false,
-        };
+        let writes = writes_record(step, is_woken, act.changes, has_moved, kept.serves);
+        let tells = tells_fetch(step, is_woken, act, next.waits_for_long, decision.is_kept, kept);
+        self.resumes.rx.valid.next = tells || (step == Step::Setup && resumes_after_setup(send, event));
         self.resumes.rx.beat.next = FetchResume {
             queue_pair,
             generation: select(step == Step::Setup, event.generation, life.generation),

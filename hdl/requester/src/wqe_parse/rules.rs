@@ -2,8 +2,8 @@
 //! the events make of the record of its queue pair (protocol 2.1, 2.3, 2.10).
 use super::Step;
 use crate::messages::{
-    BLOCK_BITS, BLOCK_MESSAGES, EPOCH_BITS, LAP_BITS, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe,
-    QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
+    BLOCK_BITS, BLOCK_MESSAGES, EPOCH_BITS, KeptAnswer, LAP_BITS, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS,
+    ParsedWqe, QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::vendor_error;
@@ -357,6 +357,41 @@ pub(super) fn after_wake(send: Send, serves: Bit) -> Send {
         waits_for_long: false,
         careful: select(is_single, send.careful - 1, send.careful),
         ..send
+    }
+}
+
+/// Says whether a step writes the record. A slot may change it, and a queue pair that is held is not where it has moved
+/// meanwhile.
+#[kernel]
+pub(super) fn writes_record(step: Step, is_woken: Bit, changes: Bit, has_moved: Bit, serves: Bit) -> Bit {
+    match step {
+        Step::Setup => true,
+        Step::Wake => is_woken,
+        Step::Act => changes,
+        Step::Recheck => has_moved,
+        Step::KeptEnd => !serves,
+        _ => false,
+    }
+}
+
+/// Says whether a step after a slot or a wake tells wqe_fetch to go on or to stop. Where a kept slot is held, fetch has
+/// stopped.
+#[kernel]
+pub(super) fn tells_fetch(
+    step: Step,
+    is_woken: Bit,
+    act: Act,
+    waits_for_long: Bit,
+    is_kept: Bit,
+    kept: KeptAnswer,
+) -> Bit {
+    let fetches = !kept.serves || kept.refills;
+    match step {
+        Step::Wake => is_woken && fetches,
+        Step::KeptEnd => fetches,
+        Step::Act => act.jumps || ((act.begins || act.replays) && waits_for_long),
+        Step::Recheck => !is_kept,
+        _ => false,
     }
 }
 

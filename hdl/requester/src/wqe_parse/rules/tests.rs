@@ -83,6 +83,51 @@ fn a_held_slot_is_looked_at_again_and_a_kept_burst_ends_with_a_question() {
 }
 
 #[test]
+fn fetch_is_told_where_kept_slots_do_not_serve() {
+    let none = KeptAnswer::default();
+    let serves = KeptAnswer { serves: true, ..none };
+    let refills = KeptAnswer { refills: true, ..serves };
+    let nothing = Act::default();
+    let begins = Act { begins: true, ..nothing };
+    let jumps = Act { jumps: true, ..nothing };
+    // Step, whether it was waiting for the wake, what becomes of the slot, whether it is long or kept, the answer.
+    for (step, is_woken, act, is_long, is_kept, kept, expected) in [
+        (Step::Wake, true, nothing, false, false, none, true),
+        (Step::Wake, true, nothing, false, false, serves, false),
+        (Step::Wake, true, nothing, false, false, refills, true),
+        (Step::Wake, false, nothing, false, false, none, false),
+        (Step::KeptEnd, false, nothing, false, true, none, true),
+        (Step::KeptEnd, false, nothing, false, true, serves, false),
+        (Step::KeptEnd, false, nothing, false, true, refills, true),
+        (Step::Act, false, begins, false, false, none, false),
+        (Step::Act, false, begins, true, true, none, true),
+        (Step::Act, false, nothing, true, false, none, false),
+        (Step::Act, false, jumps, false, false, none, true),
+        (Step::Recheck, false, nothing, false, false, none, true),
+        (Step::Recheck, false, nothing, false, true, none, false),
+        (Step::Decide, true, begins, true, false, none, false),
+    ] {
+        let tells = tells_fetch(step, is_woken, act, is_long, is_kept, kept);
+        assert_eq!(tells, expected, "{step:?} {act:?} {kept:?}");
+    }
+    // Where the record changes: the step, and which of the conditions make it.
+    for (step, expected) in [
+        (Step::Setup, [true; 5]),
+        (Step::Wake, [false, true, false, false, false]),
+        (Step::Act, [false, false, true, false, false]),
+        (Step::Recheck, [false, false, false, true, false]),
+        (Step::KeptEnd, [true, true, true, true, false]),
+        (Step::KeptLook, [false; 5]),
+        (Step::Idle, [false; 5]),
+    ] {
+        for (place, expected) in expected.into_iter().enumerate() {
+            let [woken, changes, moved, serves] = [1, 2, 3, 4].map(|one| one == place);
+            assert_eq!(writes_record(step, woken, changes, moved, serves), expected, "{step:?} {place}");
+        }
+    }
+}
+
+#[test]
 fn after_a_wait_for_reads_three_bursts_are_single() {
     let careful = |send: Send| (send.careful.to_u64(), send.is_held);
     let before = Send { careful: bits(1), ..send() };

@@ -80,7 +80,7 @@
 //!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
-//! * `unsafe` code exists only in [`memory`] and its pages.
+//! * `unsafe` code exists only in [`memory`] and its pages, and in the table of requests in flight.
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
@@ -144,6 +144,7 @@ mod work_request;
 mod completion;
 
 mod completion_queue;
+mod in_flight;
 mod work_queue;
 
 mod shared_receive_queue;
@@ -152,7 +153,7 @@ mod queue_pair;
 
 pub use address_handle::{AddressHandle, Path};
 pub use completion::Completion;
-pub use completion_queue::{CompletionQueue, CompletionQueueOptions};
+pub use completion_queue::{CompletionQueue, CompletionQueueOptions, Poller};
 pub use device::{Counters, Device};
 pub use device_name::{DeviceName, DeviceNameError};
 pub use error::{CommandError, CompletionError, Error};
@@ -163,8 +164,8 @@ pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
 pub use post_error::{PostError, Refusal};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
-    ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveOptions, SendOptions,
-    TransitionError, state,
+    ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveBatch, ReceiveHalf, ReceiveOptions,
+    SendBatch, SendHalf, SendOptions, TransitionError, state,
 };
 pub use region::{RangeError, Region, SharedRegion};
 pub use remote_memory::{RemoteMemory, RemoteRights};

@@ -36,7 +36,8 @@ fn ground() -> Ground {
     let options = Options { seed: Some(1), ..Options::new([2, 0, 0, 0, 0, 1]) };
     let device = Device::open(Arc::clone(&card) as Arc<dyn Function>, options).expect("the card starts");
     let domain = device.create_protection_domain().expect("a domain is free");
-    let queue = device.create_completion_queue(&device.events(), &Default::default()).expect("a queue is free");
+    let queue =
+        device.create_completion_queue(&device.events(), &Default::default()).expect("a queue is free");
     let options = QueuePairOptions { send_slots_log2: 8, receive_wqes_log2: 8, ..Default::default() };
     let queue_pair = domain.create_queue_pair(&queue, &queue, &options).expect("a queue pair is free");
     let queue_pair = queue_pair.initialize(RemoteRights::ALL).expect("the card accepts it");
@@ -85,7 +86,8 @@ impl Shape {
                 (0..POSTS).for_each(|wr_id| post(SendRequest::send(wr_id).sge(region()).signalled()));
             }
             Self::Write => {
-                (0..POSTS).for_each(|wr_id| post(SendRequest::write(wr_id, *remote).sge(region()).signalled()));
+                (0..POSTS)
+                    .for_each(|wr_id| post(SendRequest::write(wr_id, *remote).sge(region()).signalled()));
             }
             Self::Unsignalled => (0..POSTS).for_each(|wr_id| post(write(wr_id))),
             Self::Batch => {

@@ -55,7 +55,7 @@ impl<T> Table<T> {
 /// # Panics
 ///
 /// If `log2` is above 15: with 16-bit indices a full ring would equal an empty one.
-pub(crate) fn in_flight<T>(log2: u32) -> (Poster<T>, Retirer<T>) {
+pub fn in_flight<T>(log2: u32) -> (Poster<T>, Retirer<T>) {
     assert!(log2 <= 15, "indices have 16 bits");
     let table = Arc::new(Table {
         entries: (0..1 << log2).map(|_| UnsafeCell::new(None)).collect(),
@@ -68,7 +68,7 @@ pub(crate) fn in_flight<T>(log2: u32) -> (Poster<T>, Retirer<T>) {
 }
 
 /// The side that posts.
-pub(crate) struct Poster<T> {
+pub struct Poster<T> {
     table: Arc<Table<T>>,
     tail: u64,
     /// The head when it was last read; the head may be further.
@@ -79,12 +79,12 @@ pub(crate) struct Poster<T> {
 
 impl<T> Poster<T> {
     /// Position of the next request.
-    pub(crate) fn position(&self) -> u64 {
+    pub fn position(&self) -> u64 {
         self.tail
     }
 
     /// Number of free slots. The number is exact if it is below `wanted`; otherwise there may be more.
-    pub(crate) fn free(&mut self, wanted: u64) -> u64 {
+    pub fn free(&mut self, wanted: u64) -> u64 {
         let capacity = self.table.capacity();
         if capacity.saturating_sub(self.tail - self.head_seen) < wanted {
             self.head_seen = self.table.head.load(Ordering::Acquire);
@@ -93,7 +93,7 @@ impl<T> Poster<T> {
     }
 
     /// Number of requests in flight.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.posted - self.table.retired.load(Ordering::Relaxed)
     }
 
@@ -103,7 +103,7 @@ impl<T> Poster<T> {
     ///
     /// If fewer are free, or `slots` is zero.
     #[expect(unsafe_code, reason = "a free entry belongs to the poster")]
-    pub(crate) fn put(&mut self, request: T, slots: u64) {
+    pub fn put(&mut self, request: T, slots: u64) {
         assert!(slots > 0 && self.free(slots) >= slots, "the slots are free");
         self.table.entry(self.tail).with_mut(|entry| {
             // SAFETY: The slot is free, so that the entry belongs to the poster until `tail` is stored below. The acquire load
@@ -117,14 +117,14 @@ impl<T> Poster<T> {
 
     /// Continues with index 0 of the ring, as the card does after a reset of the queue pair. All slots count as in use until the
     /// retirer has cleared the table.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.tail = (self.tail + self.table.capacity()).next_multiple_of(INDICES);
         self.table.tail.store(self.tail, Ordering::Release);
     }
 }
 
 /// The side that polls.
-pub(crate) struct Retirer<T> {
+pub struct Retirer<T> {
     table: Arc<Table<T>>,
     head: u64,
     /// Number of requests ever retired.
@@ -133,12 +133,12 @@ pub(crate) struct Retirer<T> {
 
 impl<T> Retirer<T> {
     /// Number of slots of the ring.
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.table.entries.len()
     }
 
     /// Positions of the requests in flight.
-    pub(crate) fn range(&self) -> Range<u64> {
+    pub fn range(&self) -> Range<u64> {
         let tail = self.table.tail.load(Ordering::Acquire);
         // After a restart the tail is far ahead of the last request.
         self.head..tail.min(self.head + self.table.capacity())
@@ -146,7 +146,7 @@ impl<T> Retirer<T> {
 
     /// Looks at the request that begins at this position of [`Self::range`], or returns `None` if none does.
     #[expect(unsafe_code, reason = "an entry in flight belongs to the retirer")]
-    pub(crate) fn look<R>(&self, position: u64, look: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn look<R>(&self, position: u64, look: impl FnOnce(&T) -> R) -> Option<R> {
         if !self.range().contains(&position) {
             return None;
         }
@@ -162,7 +162,7 @@ impl<T> Retirer<T> {
     /// # Panics
     ///
     /// If `end` is not within [`Self::range`] or its end.
-    pub(crate) fn take_before(&mut self, end: u64, take: impl FnMut(T)) {
+    pub fn take_before(&mut self, end: u64, take: impl FnMut(T)) {
         let range = self.range();
         assert!((range.start..=range.end).contains(&end), "they are in flight");
         self.take(range.start..end, take);
@@ -170,7 +170,7 @@ impl<T> Retirer<T> {
     }
 
     /// Takes all requests, and frees all slots.
-    pub(crate) fn clear(&mut self, take: impl FnMut(T)) {
+    pub fn clear(&mut self, take: impl FnMut(T)) {
         let tail = self.table.tail.load(Ordering::Acquire);
         self.take(self.range(), take);
         self.free_to(tail);

@@ -31,7 +31,39 @@
 //!
 //! A back end implements the traits of [`function`], over the memory of [`memory`]. [`vfio_user`] is the one for a card that
 //! another process serves; [`DeviceName`] connects to a card by its name, such as `vfu:/run/card.sock`. [`ring`] is the index and phase logic of
-//! all queues, public so that a model checker can run it alone.
+//! all queues, and [`in_flight`] the table of requests in flight; both are public so that a model checker can run them alone.
+//!
+//! # Threads
+//!
+//! Posting and polling allocate nothing, and hash nothing. They take a lock only on what threads share:
+//!
+//! | | for one thread, without a lock | for any number of threads |
+//! |---|---|---|
+//! | sends | [`QueuePair`], [`SendHalf`] | |
+//! | receives | [`QueuePair`], [`ReceiveHalf`] | [`SharedReceiveQueue`] |
+//! | completions | [`Poller`] | [`CompletionQueue`] |
+//!
+//! All of them can be sent to another thread. [`QueuePair::split`] gives the halves of a queue pair to two threads, and a third
+//! one may poll. A list of requests has one doorbell: [`QueuePair::post_sends`], [`QueuePair::send_batch`].
+//!
+//! ```
+//! use rnic_driver::{CompletionError, CompletionQueue, QueuePair, ReceiveRequest, SendRequest, state::ReadyToSend};
+//! use std::thread;
+//!
+//! fn ping(queue_pair: QueuePair<ReadyToSend>, queue: &CompletionQueue) -> Result<(), CompletionError> {
+//!     let (mut send, mut receive) = queue_pair.split();
+//!     let mut poller = queue.poller().expect("nobody else polls");
+//!     thread::scope(|scope| {
+//!         scope.spawn(move || (0..10).try_for_each(|wr_id| send.post_send(SendRequest::send(wr_id).signalled())));
+//!         scope.spawn(move || (0..10).try_for_each(|wr_id| receive.post_receive(ReceiveRequest::new(wr_id))));
+//!         let mut done = 0;
+//!         while done < 20 {
+//!             done += usize::from(poller.poll_one()?.is_some());
+//!         }
+//!         Ok(())
+//!     })
+//! }
+//! ```
 //!
 //! # Example
 //!
@@ -80,7 +112,7 @@
 //!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
-//! * `unsafe` code exists only in [`memory`] and its pages, and in the table of requests in flight.
+//! * `unsafe` code exists only in [`memory`] and its pages, and in the table [`in_flight`].
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
@@ -144,7 +176,7 @@ mod work_request;
 mod completion;
 
 mod completion_queue;
-mod in_flight;
+pub mod in_flight;
 mod work_queue;
 
 mod shared_receive_queue;

@@ -31,7 +31,8 @@
 //!
 //! A back end implements the traits of [`function`], over the memory of [`memory`]. [`vfio_user`] is the one for a card that
 //! another process serves; [`DeviceName`] connects to a card by its name, such as `vfu:/run/card.sock`. [`ring`] is the index and phase logic of
-//! all queues, and [`in_flight`] the table of requests in flight; both are public so that a model checker can run them alone.
+//! all queues, and [`in_flight`] the table of requests in flight; both are public so that a model checker can run them alone. [`raw`] has queue pairs without types, for a library with the
+//! interface of the verbs.
 //!
 //! # Threads
 //!
@@ -166,6 +167,8 @@ mod protection_domain;
 mod remote_memory;
 
 mod address_handle;
+mod sge;
+
 mod region;
 
 // Work and completions.
@@ -197,7 +200,7 @@ pub use post_error::{PostError, Refusal};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
     ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveBatch, ReceiveHalf, ReceiveOptions,
-    SendBatch, SendHalf, SendOptions, TransitionError, state,
+    SendBatch, SendHalf, SendOptions, TransitionError, raw, state,
 };
 pub use region::{RangeError, Region, SharedRegion};
 pub use remote_memory::{RemoteMemory, RemoteRights};

@@ -2,6 +2,7 @@
 //! that polls the [`Retirer`] of its requests; they share no lock.
 
 use crate::completion::Completion;
+use crate::completion_queue::Retired;
 use crate::error::CompletionError;
 use crate::in_flight::{Poster, Retirer, in_flight};
 use crate::mapping::Mapping;
@@ -17,6 +18,17 @@ pub(crate) const RECEIVE_FLAG: u64 = 1 << 63;
 /// Set, besides [`RECEIVE_FLAG`], in the `wr_id` of the WQE of a receive of an SRQ.
 pub(crate) const SRQ_FLAG: u64 = 1 << 62;
 
+/// Whether the application hears of the end of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// In any case, because the completion returns its memory.
+    Always,
+    /// When the card reports it, but not when a reset or the end of the queue pair discards it.
+    Reported,
+    /// As above, unless it succeeds: it is unsignalled, or the driver alone has signalled it.
+    Failed,
+}
+
 /// A posted request.
 pub(crate) struct Posted {
     /// `wr_id` of the application.
@@ -25,6 +37,9 @@ pub(crate) struct Posted {
     pub(crate) slots: u8,
     /// The card writes a CQE for it in any case, not only if it fails.
     pub(crate) signalled: bool,
+    pub(crate) report: Report,
+    /// A CQE is reserved for it.
+    pub(crate) reserves: bool,
     pub(crate) opcode: CompletionOpcode,
     /// Length of the message in bytes; zero for receives.
     pub(crate) length: u32,
@@ -38,10 +53,17 @@ impl Posted {
             wr_id: request.wr_id,
             slots: 1,
             signalled: true,
+            report: Report::Always,
+            reserves: true,
             opcode: CompletionOpcode::Receive,
             length: 0,
             sg_list: std::mem::take(&mut request.sg_list),
         }
+    }
+
+    /// Returns whether the application hears of it if the card reports this status.
+    fn is_told(&self, status: CompletionStatus) -> bool {
+        self.report != Report::Failed || status != CompletionStatus::Success
     }
 
     /// Completion of the request. `signalled` tells whether the card wrote a CQE for it.
@@ -93,14 +115,14 @@ impl WorkQueue {
 }
 
 impl Retirer<Posted> {
-    /// Retires the request that a CQE reports, and those before it. Appends a completion for each to `pending`, and returns
-    /// their number.
+    /// Retires the request that a CQE reports, and those before it. Appends a completion for each of which the application
+    /// hears to `pending`.
     pub(crate) fn retire(
         &mut self,
         cqe: &Cqe,
         qp_number: u32,
         pending: &mut VecDeque<Completion>,
-    ) -> Result<u32, CompletionError> {
+    ) -> Result<Retired, CompletionError> {
         let is_receive = cqe.wr_id & RECEIVE_FLAG != 0;
         let is_success = cqe.status == CompletionStatus::Success;
         let unknown = CompletionError::UnknownWrId { qp_number, wr_id: cqe.wr_id };
@@ -141,29 +163,36 @@ impl Retirer<Posted> {
             });
         }
 
-        let mut count = 0;
+        let mut retired = Retired { written: false, unwritten: 0 };
         self.take_before(place, |earlier| {
-            pending.push_back(earlier.complete(qp_number, earlier_status, false));
-            count += 1;
+            retired.unwritten += u32::from(earlier.reserves);
+            if earlier.is_told(earlier_status) {
+                pending.push_back(earlier.complete(qp_number, earlier_status, false));
+            }
         });
         self.take_before(end, |posted| {
-            let mut completion = posted.complete(qp_number, cqe.status, true);
-            completion.vendor_error = cqe.vendor_error;
-            if is_receive && is_success {
-                completion.set_received(cqe);
+            retired.written = posted.reserves;
+            if posted.is_told(cqe.status) {
+                let mut completion = posted.complete(qp_number, cqe.status, true);
+                completion.vendor_error = cqe.vendor_error;
+                if is_receive && is_success {
+                    completion.set_received(cqe);
+                }
+                pending.push_back(completion);
             }
-            pending.push_back(completion);
-            count += 1;
         });
-        Ok(count)
+        Ok(retired)
     }
 
-    /// Completes all posted requests as flushed, and empties the table. Returns the number of requests.
+    /// Completes all posted requests as flushed, unless they are discarded in silence, and empties the table. Returns the number
+    /// of reserved CQEs that become free.
     pub(crate) fn flush(&mut self, qp_number: u32, pending: &mut VecDeque<Completion>) -> u32 {
         let mut count = 0;
         self.clear(|posted| {
-            pending.push_back(posted.complete(qp_number, CompletionStatus::Flushed, false));
-            count += 1;
+            count += u32::from(posted.reserves);
+            if posted.report == Report::Always {
+                pending.push_back(posted.complete(qp_number, CompletionStatus::Flushed, false));
+            }
         });
         count
     }

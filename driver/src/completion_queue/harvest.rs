@@ -25,6 +25,14 @@ const POLLS_PER_DRAIN: u32 = 16;
 /// Doorbells in a pass of the ring.
 const DOORBELLS_PER_PASS: u32 = 4;
 
+/// CQEs that the requests which a CQE has reported had reserved.
+pub(crate) struct Retired {
+    /// The CQE itself was reserved by its request.
+    pub(crate) written: bool,
+    /// Number of CQEs that were reserved and not written, by unsignalled requests.
+    pub(crate) unwritten: u32,
+}
+
 /// A queue pair as its completion queue knows it: the posted requests that CQEs report.
 pub(crate) trait Retire: Send {
     /// Largest number of requests that one CQE retires.
@@ -33,9 +41,8 @@ pub(crate) trait Retire: Send {
     /// Returns whether the CQE reports a receive of an SRQ, which keeps its CQEs reserved.
     fn keeps_reservation(&self, cqe: &Cqe) -> bool;
 
-    /// Retires the requests that a CQE reports as done. Appends a completion for each to `pending`, and returns the number of
-    /// reserved CQEs that become free.
-    fn retire(&mut self, cqe: &Cqe, pending: &mut VecDeque<Completion>) -> Result<u32, CompletionError>;
+    /// Retires the requests that a CQE reports as done, and appends their completions to `pending`.
+    fn retire(&mut self, cqe: &Cqe, pending: &mut VecDeque<Completion>) -> Result<Retired, CompletionError>;
 
     /// Completes all requests that are still posted, as flushed. Returns the number of reserved CQEs that become free.
     fn flush(&mut self, pending: &mut VecDeque<Completion>) -> u32;
@@ -206,14 +213,16 @@ impl Harvest {
         let Some(retire) = &mut user.retire else { return Ok(()) };
         // Another message can complete before the card knows that this CQE was read. So one CQE stays reserved till then: that of
         // the request, or another one if the reservation is that of an SRQ.
-        let is_held = !retire.keeps_reservation(cqe) || common.reserve(1).is_some();
-        if is_held {
-            self.held += 1;
-        } else {
-            publish(common, &self.ring, &mut self.published, &mut self.held, Arm::Keep);
+        if retire.keeps_reservation(cqe) {
+            if common.reserve(1).is_some() {
+                self.held += 1;
+            } else {
+                publish(common, &self.ring, &mut self.published, &mut self.held, Arm::Keep);
+            }
         }
-        let free = retire.retire(cqe, &mut self.pending)?;
-        common.unreserve(free.saturating_sub(1));
+        let Retired { written, unwritten } = retire.retire(cqe, &mut self.pending)?;
+        self.held += u32::from(written);
+        common.unreserve(unwritten);
         Ok(())
     }
 

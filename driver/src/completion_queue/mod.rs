@@ -21,7 +21,7 @@ mod common;
 mod harvest;
 mod poller;
 
-pub(crate) use harvest::Retire;
+pub(crate) use harvest::{Retire, Retired};
 pub use poller::Poller;
 
 use crate::completion::Completion;

@@ -2,12 +2,14 @@
 
 use super::life::Life;
 use crate::post_error::{PostError, Refusal};
-use crate::work_queue::{Posted, RECEIVE_FLAG, WorkQueue, post_list};
-use crate::work_request::{ReceiveRequest, SendRequest};
+use crate::sge::Sge;
+use crate::work_queue::{Posted, RECEIVE_FLAG, Report, WorkQueue, post_list};
+use crate::work_request::{ReceiveRequest, SendRequest, SendWork, SgList, check_receive, encode_receive};
 use rnic_layout::doorbell::{self, Doorbell};
 use rnic_layout::limits::SEND_SLOTS_MAX;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Send queue of a queue pair in RTS, from [`QueuePair::split`](super::QueuePair::split). The queue pair is destroyed when both halves are dropped.
 pub struct SendHalf {
@@ -59,40 +61,83 @@ impl SendHalf {
         SendBatch { half: self, is_posted: false }
     }
 
-    /// Writes the WQE of a send into the ring, without a doorbell.
+    /// Writes the WQE of a send that owns its memory into the ring, without a doorbell.
     fn enqueue(&mut self, request: &mut SendRequest) -> Result<(), Refusal> {
-        let Life { domain, send_completions, signal_all, .. } = &*self.life;
-        let slots = request.check(domain, &domain.device.limits, self.read_atomic)?;
-        let free = self.queue.posted.free(u64::from(slots) + SEND_SLOTS_MAX as u64);
-        if u64::from(slots) > free {
-            return Err(Refusal::QueueFull { needed: slots, free: free as u16 });
-        }
-        let Some(unreserved) = send_completions.reserve() else {
-            return Err(Refusal::CompletionQueueFull { entries: send_completions.entries() });
-        };
-        if mutant!("doorbell-before-wqe") {
-            let producer_index = self.queue.producer_index().wrapping_add(slots);
-            domain.device.doorbells.work(&doorbell::SEND, self.life.number.qp_number, producer_index);
-        }
-        // A request that occupies the last room of a queue is signalled, so that its completion frees that room.
-        let mut is_last = unreserved == 0 || free - u64::from(slots) < SEND_SLOTS_MAX as u64;
-        if mutant!("queue-end-not-signalled") {
-            is_last = false;
-        }
-        let signalled = request.is_signalled() || *signal_all || is_last;
-        let wqe = request.encode(self.queue.posted.position(), signalled);
-        self.queue.write(&wqe[..usize::from(slots)]);
+        request.check_memory(&self.life.domain)?;
+        let sges = request.sges();
+        let place = self.place(&request.work(&sges), request.is_signalled(), true)?;
         let posted = Posted {
             wr_id: request.wr_id,
-            slots: slots as u8,
-            signalled,
+            slots: place.slots as u8,
+            signalled: place.signalled,
+            report: Report::Always,
+            reserves: true,
             opcode: request.operation.completes_as(),
             length: request.len() as u32,
             sg_list: std::mem::take(&mut request.sg_list),
         };
-        self.queue.posted.put(posted, slots.into());
+        self.queue.posted.put(posted, place.slots.into());
         Ok(())
     }
+
+    /// Writes the WQE of a send whose memory stays where it is. It completes only if it is signalled or fails, and reserves a CQE
+    /// only if it is signalled.
+    fn enqueue_work(&mut self, wr_id: u64, work: &SendWork<'_>, signalled: bool) -> Result<(), Refusal> {
+        let place = self.place(work, signalled, false)?;
+        let is_told = signalled || self.life.signal_all;
+        let posted = Posted {
+            wr_id,
+            slots: place.slots as u8,
+            signalled: place.signalled,
+            report: if is_told { Report::Reported } else { Report::Failed },
+            reserves: place.signalled,
+            opcode: work.operation.completes_as(),
+            length: work.length as u32,
+            sg_list: SgList::new(),
+        };
+        self.queue.posted.put(posted, place.slots.into());
+        Ok(())
+    }
+
+    /// Checks a send, reserves its CQE, in any case if `always_reserves`, and writes its WQE, which begins at the next position.
+    fn place(
+        &mut self,
+        work: &SendWork<'_>,
+        asks_for_signal: bool,
+        always_reserves: bool,
+    ) -> Result<Place, Refusal> {
+        let Life { domain, send_completions, signal_all, .. } = &*self.life;
+        let slots = work.check(&domain.device.limits, self.read_atomic)?;
+        let free = self.queue.posted.free(u64::from(slots) + SEND_SLOTS_MAX as u64);
+        if u64::from(slots) > free {
+            return Err(Refusal::QueueFull { needed: slots, free: free as u16 });
+        }
+        // A request that occupies the last room of a queue is signalled, so that its completion frees that room.
+        let mut is_last = free - u64::from(slots) < SEND_SLOTS_MAX as u64;
+        if always_reserves || asks_for_signal || *signal_all || is_last {
+            let Some(unreserved) = send_completions.reserve() else {
+                return Err(Refusal::CompletionQueueFull { entries: send_completions.entries() });
+            };
+            is_last |= unreserved == 0;
+        }
+        if mutant!("doorbell-before-wqe") {
+            let producer_index = self.queue.producer_index().wrapping_add(slots);
+            domain.device.doorbells.work(&doorbell::SEND, self.life.number.qp_number, producer_index);
+        }
+        if mutant!("queue-end-not-signalled") {
+            is_last = false;
+        }
+        let signalled = asks_for_signal || *signal_all || is_last;
+        let wqe = work.encode(self.queue.posted.position(), signalled);
+        self.queue.write(&wqe[..usize::from(slots)]);
+        Ok(Place { slots, signalled })
+    }
+}
+
+/// WQE that was written and is not in the table of requests in flight yet.
+struct Place {
+    slots: u16,
+    signalled: bool,
 }
 
 impl ReceiveHalf {
@@ -130,23 +175,56 @@ impl ReceiveHalf {
         ReceiveBatch { half: self, is_posted: false }
     }
 
-    /// Writes the WQE of a receive into the ring, without a doorbell.
-    fn enqueue(&mut self, request: &mut ReceiveRequest) -> Result<(), Refusal> {
-        let Life { domain, receive_completions, has_srq, .. } = &*self.life;
-        if *has_srq {
+    /// Checks that the receive queue has a free slot.
+    fn check_room(&mut self) -> Result<(), Refusal> {
+        if self.life.has_srq {
             return Err(Refusal::UsesSharedReceiveQueue);
         }
-        request.check(domain, &domain.device.limits)?;
         if self.queue.posted.free(1) == 0 {
             return Err(Refusal::QueueFull { needed: 1, free: 0 });
         }
-        if receive_completions.reserve().is_none() {
-            return Err(Refusal::CompletionQueueFull { entries: receive_completions.entries() });
-        }
+        Ok(())
+    }
+
+    /// Reserves a CQE.
+    fn reserve(&self) -> Result<(), Refusal> {
+        let queue = &self.life.receive_completions;
+        queue.reserve().map(drop).ok_or(Refusal::CompletionQueueFull { entries: queue.entries() })
+    }
+
+    /// Writes the WQE of a receive into the ring, without a doorbell.
+    fn enqueue(&mut self, request: &mut ReceiveRequest) -> Result<(), Refusal> {
+        self.check_room()?;
+        request.check(&self.life.domain, &self.life.domain.device.limits)?;
+        self.reserve()?;
         self.queue.write(&[request.encode(self.queue.posted.position() | RECEIVE_FLAG)]);
         self.queue.posted.put(Posted::receive(request), 1);
         Ok(())
     }
+
+    /// Writes the WQE of a receive whose memory stays where it is.
+    fn enqueue_work(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), Refusal> {
+        self.check_room()?;
+        check_receive(sges.len(), &self.life.domain.device.limits)?;
+        self.reserve()?;
+        let wqe = encode_receive(sges.iter().copied(), self.queue.posted.position() | RECEIVE_FLAG);
+        self.queue.write(&[wqe]);
+        let posted = Posted { report: Report::Reported, ..Posted::receive(&mut ReceiveRequest::new(wr_id)) };
+        self.queue.posted.put(posted, 1);
+        Ok(())
+    }
+}
+
+/// Brings both halves to the state after a reset: empty rings, which begin with index 0.
+pub(super) fn begin_again(send: &mut SendHalf, receive: &mut ReceiveHalf) {
+    send.read_atomic = 0;
+    send.queue.posted.restart();
+    receive.queue.posted.restart();
+    let life = &*send.life;
+    // The next life has an event of its own.
+    life.last_receive.is_ending.store(false, Ordering::Release);
+    life.last_receive.is_reached.store(false, Ordering::Release);
+    life.completion_queues().for_each(|queue| queue.flush(life.number.qp_number));
 }
 
 /// Publishes the producer index of a queue.
@@ -174,6 +252,18 @@ impl SendBatch<'_> {
 
     fn enqueue(&mut self, request: &mut SendRequest) -> Result<(), Refusal> {
         self.half.enqueue(request)?;
+        self.is_posted = true;
+        Ok(())
+    }
+
+    /// Posts a send whose memory stays where it is.
+    pub(super) fn post_work(
+        &mut self,
+        wr_id: u64,
+        work: &SendWork<'_>,
+        signalled: bool,
+    ) -> Result<(), Refusal> {
+        self.half.enqueue_work(wr_id, work, signalled)?;
         self.is_posted = true;
         Ok(())
     }
@@ -206,6 +296,13 @@ impl ReceiveBatch<'_> {
 
     fn enqueue(&mut self, request: &mut ReceiveRequest) -> Result<(), Refusal> {
         self.half.enqueue(request)?;
+        self.is_posted = true;
+        Ok(())
+    }
+
+    /// Posts a receive whose memory stays where it is.
+    pub(super) fn post_work(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), Refusal> {
+        self.half.enqueue_work(wr_id, sges)?;
         self.is_posted = true;
         Ok(())
     }

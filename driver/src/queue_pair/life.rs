@@ -2,11 +2,15 @@
 
 use super::queues::Number;
 use crate::completion_queue::CompletionQueueShared;
+use crate::error::Error;
 use crate::event_ring::LastReceive;
 use crate::mapping::Mapping;
+use crate::memory::Purpose;
 use crate::protection_domain::ProtectionDomainShared;
 use crate::sync::{AtomicU32, Mutex, lock};
-use rnic_layout::admin::{Body, CommandOpcode, ModifyQueuePair};
+use rnic_layout::admin::{
+    BODY_OFFSET, Body, COMMAND_BYTES, CommandOpcode, ModifyQueuePair, QUEUE_PAIR_QUERY_BYTES, Query,
+};
 use rnic_layout::state::{AttributeMask, QpState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,6 +58,28 @@ impl Life {
             device.function.idle();
             device.events.collect();
         }
+    }
+
+    /// Executes a modify command with the attributes of `mask`, and keeps the state.
+    pub(super) fn modify(&self, mask: AttributeMask, attributes: ModifyQueuePair) -> Result<(), Error> {
+        let body = Body::ModifyQueuePair(ModifyQueuePair { mask: mask.0, ..attributes });
+        self.domain.device.execute(CommandOpcode::ModifyQueuePair, self.number.qp_number, body)?;
+        if mask.contains(AttributeMask::STATE) {
+            *lock(&self.state) = attributes.next_state;
+        }
+        Ok(())
+    }
+
+    /// Queries the current attributes.
+    pub(super) fn query(&self) -> Result<ModifyQueuePair, Error> {
+        let (device, qp_number) = (&self.domain.device, self.number.qp_number);
+        let buffer = Mapping::new(&device.function, QUEUE_PAIR_QUERY_BYTES, Purpose::Ring)?;
+        let query = Query { buffer: buffer.device_address(), buffer_bytes: QUEUE_PAIR_QUERY_BYTES as u16 };
+        device.execute_with(CommandOpcode::QueryQueuePair, qp_number, Body::Query(query), &[&buffer])?;
+        // The card writes the create command, then the modify command.
+        let mut bytes = [0; ModifyQueuePair::BYTES];
+        buffer.memory().read(COMMAND_BYTES + BODY_OFFSET, &mut bytes);
+        Ok(ModifyQueuePair::parse(&bytes)?)
     }
 
     /// The completion queues of the queue pair, each once.

@@ -1,7 +1,7 @@
 //! Queue pairs: their transitions, and their destruction.
 
 use super::connection_info::ConnectionInfo;
-use super::halves::{ReceiveHalf, SendHalf};
+use super::halves::{ReceiveHalf, SendHalf, begin_again};
 use super::life::Life;
 use super::options::{ConnectOptions, ReceiveOptions, SendOptions};
 use super::state::{self, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, State};
@@ -9,14 +9,10 @@ use crate::address_handle::{AddressHandle, Path};
 use crate::device::DeviceShared;
 use crate::encoding::path_mtu;
 use crate::error::{Error, check_option};
-use crate::mapping::Mapping;
-use crate::memory::Purpose;
 use crate::remote_memory::RemoteRights;
 use crate::sync::lock;
 use rand::Rng;
-use rnic_layout::admin::{
-    BODY_OFFSET, Body, COMMAND_BYTES, CommandOpcode, ModifyQueuePair, QUEUE_PAIR_QUERY_BYTES, Query,
-};
+use rnic_layout::admin::ModifyQueuePair;
 use rnic_layout::limits::QPN_BITS;
 use rnic_layout::path::flow_label;
 use rnic_layout::state::{AttributeMask, QpState, Service, transition};
@@ -91,22 +87,12 @@ impl<S: State> QueuePair<S> {
     ) -> Result<QueuePair<T>, TransitionError<S>> {
         let row = transition(Service::ReliableConnected, S::STATE, T::STATE);
         let mask = row.map_or(AttributeMask::NONE, |row| row.required).and(optional);
-        let mut body = ModifyQueuePair::at_reset();
+        let mut body = ModifyQueuePair { next_state: T::STATE, ..ModifyQueuePair::at_reset() };
         fill(&mut body);
-        match self.execute_modify(T::STATE, mask, body) {
-            Ok(()) => {
-                *lock(&self.life().state) = T::STATE;
-                Ok(QueuePair::of_halves(self.send, self.receive))
-            }
+        match self.life().modify(mask.and(AttributeMask::STATE), body) {
+            Ok(()) => Ok(QueuePair::of_halves(self.send, self.receive)),
             Err(error) => Err(TransitionError { error, queue_pair: self }),
         }
-    }
-
-    fn execute_modify(&self, to: QpState, mask: AttributeMask, body: ModifyQueuePair) -> Result<(), Error> {
-        let mask = mask.and(AttributeMask::STATE).0;
-        let body = Body::ModifyQueuePair(ModifyQueuePair { mask, next_state: to, ..body });
-        self.device().execute(CommandOpcode::ModifyQueuePair, self.number(), body)?;
-        Ok(())
     }
 
     /// Returns the queue pair number.
@@ -160,17 +146,9 @@ impl<S: State> QueuePair<S> {
     pub fn reset(self) -> Result<QueuePair<Reset>, TransitionError<S>> {
         self.life().give_back_receives();
         let mut queue_pair = self.modify::<Reset>(|_| {})?;
-        queue_pair.send.read_atomic = 0;
-        // The card begins again with index 0.
-        queue_pair.send.queue.posted.restart();
-        queue_pair.receive.queue.posted.restart();
-        let life = queue_pair.life();
-        // The next life has an event of its own.
-        life.last_receive.is_ending.store(false, Ordering::Release);
-        life.last_receive.is_reached.store(false, Ordering::Release);
+        begin_again(&mut queue_pair.send, &mut queue_pair.receive);
         let first_psn = random_psn(&mut lock(&queue_pair.device().ids).rng);
-        life.first_psn.store(first_psn, Ordering::Relaxed);
-        life.completion_queues().for_each(|queue| queue.flush(life.number.qp_number));
+        queue_pair.life().first_psn.store(first_psn, Ordering::Relaxed);
         Ok(queue_pair)
     }
 }
@@ -354,7 +332,7 @@ impl QueuePair<SendQueueDrain> {
     ///
     /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
     pub fn is_draining(&self) -> Result<bool, Error> {
-        Ok(self.query()?.requests_in_flight)
+        Ok(self.life().query()?.requests_in_flight)
     }
 }
 
@@ -366,19 +344,7 @@ impl<S: State> QueuePair<S> {
     ///
     /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
     pub fn has_failed(&self) -> Result<bool, Error> {
-        Ok(self.query()?.current_state == QpState::Error)
-    }
-
-    /// Queries the current attributes.
-    fn query(&self) -> Result<ModifyQueuePair, Error> {
-        let device = self.device();
-        let buffer = Mapping::new(&device.function, QUEUE_PAIR_QUERY_BYTES, Purpose::Ring)?;
-        let query = Query { buffer: buffer.device_address(), buffer_bytes: QUEUE_PAIR_QUERY_BYTES as u16 };
-        device.execute_with(CommandOpcode::QueryQueuePair, self.number(), Body::Query(query), &[&buffer])?;
-        // The card writes the create command, then the modify command.
-        let mut bytes = [0; ModifyQueuePair::BYTES];
-        buffer.memory().read(COMMAND_BYTES + BODY_OFFSET, &mut bytes);
-        Ok(ModifyQueuePair::parse(&bytes)?)
+        Ok(self.life().query()?.current_state == QpState::Error)
     }
 }
 

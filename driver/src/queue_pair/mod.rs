@@ -22,6 +22,7 @@
 //! | `lifecycle` | transitions |
 //! | `create` | creation |
 //! | `post` | posting to both halves |
+//! | [`raw`] | the same without types |
 //!
 //! Send queue and receive queue are two halves, each with a ring, a doorbell and a table of requests in flight of its own. Posting
 //! needs `&mut` of its half, and takes no lock; [`QueuePair::split`] gives the halves to two threads.
@@ -41,6 +42,8 @@ mod lifecycle;
 
 mod create;
 mod post;
+
+pub mod raw;
 
 pub use connection_info::ConnectionInfo;
 pub use halves::{ReceiveBatch, ReceiveHalf, SendBatch, SendHalf};

@@ -1,7 +1,7 @@
 //! A queue pair as its completion queues know it, and the number that both keep in use.
 
 use crate::completion::Completion;
-use crate::completion_queue::Retire;
+use crate::completion_queue::{Retire, Retired};
 use crate::device::DeviceShared;
 use crate::error::CompletionError;
 use crate::in_flight::Retirer;
@@ -61,12 +61,12 @@ impl Retire for Completing {
         cqe.wr_id & RECEIVE_FLAG != 0 && self.srq.is_some()
     }
 
-    fn retire(&mut self, cqe: &Cqe, pending: &mut VecDeque<Completion>) -> Result<u32, CompletionError> {
+    fn retire(&mut self, cqe: &Cqe, pending: &mut VecDeque<Completion>) -> Result<Retired, CompletionError> {
         let qp_number = self.number.qp_number;
         let is_receive = cqe.wr_id & RECEIVE_FLAG != 0;
         if is_receive && let Some(srq) = &self.srq {
             pending.push_back(srq.retire(cqe, qp_number)?);
-            return Ok(0);
+            return Ok(Retired { written: false, unwritten: 0 });
         }
         let queue = if is_receive { &mut self.receive } else { &mut self.send };
         match queue {

@@ -1,6 +1,6 @@
 //! Creation of queue pairs.
 
-use super::halves::{ReceiveHalf, SendHalf};
+use super::halves::{Halves, ReceiveHalf, SendHalf};
 use super::life::Life;
 use super::lifecycle::{QueuePair, random_psn};
 use super::options::QueuePairOptions;
@@ -152,6 +152,7 @@ impl ProtectionDomain {
             life.receive_completions.attach(number, own(None, Some(receives), srq));
         }
         let send = SendHalf { life: Arc::clone(&life), queue: send, read_atomic: 0 };
-        Ok(QueuePair::of_halves(send, ReceiveHalf { life, queue: receive }))
+        let receive = ReceiveHalf { life, queue: receive };
+        Ok(QueuePair::of_halves(Box::new(Halves { send, receive })))
     }
 }

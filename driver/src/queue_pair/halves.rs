@@ -25,6 +25,26 @@ pub struct ReceiveHalf {
     pub(super) queue: WorkQueue,
 }
 
+/// Both halves of a queue pair that is not split.
+pub(super) struct Halves {
+    pub(super) send: SendHalf,
+    pub(super) receive: ReceiveHalf,
+}
+
+impl Halves {
+    /// Brings both to the state after a reset: empty rings, which begin with index 0.
+    pub(super) fn begin_again(&mut self) {
+        self.send.read_atomic = 0;
+        self.send.queue.posted.restart();
+        self.receive.queue.posted.restart();
+        let life = &*self.send.life;
+        // The next life has an event of its own.
+        life.last_receive.is_ending.store(false, Ordering::Release);
+        life.last_receive.is_reached.store(false, Ordering::Release);
+        life.completion_queues().for_each(|queue| queue.flush(life.number.qp_number));
+    }
+}
+
 impl SendHalf {
     /// Returns the queue pair number.
     pub fn number(&self) -> u32 {
@@ -213,18 +233,6 @@ impl ReceiveHalf {
         self.queue.posted.put(posted, 1);
         Ok(())
     }
-}
-
-/// Brings both halves to the state after a reset: empty rings, which begin with index 0.
-pub(super) fn begin_again(send: &mut SendHalf, receive: &mut ReceiveHalf) {
-    send.read_atomic = 0;
-    send.queue.posted.restart();
-    receive.queue.posted.restart();
-    let life = &*send.life;
-    // The next life has an event of its own.
-    life.last_receive.is_ending.store(false, Ordering::Release);
-    life.last_receive.is_reached.store(false, Ordering::Release);
-    life.completion_queues().for_each(|queue| queue.flush(life.number.qp_number));
 }
 
 /// Publishes the producer index of a queue.

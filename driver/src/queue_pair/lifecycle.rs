@@ -1,7 +1,7 @@
 //! Queue pairs: their transitions, and their destruction.
 
 use super::connection_info::ConnectionInfo;
-use super::halves::{ReceiveHalf, SendHalf, begin_again};
+use super::halves::{Halves, ReceiveHalf, SendHalf};
 use super::life::Life;
 use super::options::{ConnectOptions, ReceiveOptions, SendOptions};
 use super::state::{self, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, State};
@@ -24,8 +24,7 @@ use std::sync::atomic::Ordering;
 /// Reliable connected queue pair in state `S`. Dropping it destroys it; posted requests that are not done complete as
 /// flushed, and so does a receive that it has taken from an SRQ.
 pub struct QueuePair<S: State> {
-    pub(super) send: SendHalf,
-    pub(super) receive: ReceiveHalf,
+    pub(super) halves: Box<Halves>,
     state: PhantomData<S>,
 }
 
@@ -59,12 +58,12 @@ impl<S: State> From<TransitionError<S>> for Error {
 
 impl<S: State> QueuePair<S> {
     /// Puts a queue pair together.
-    pub(super) fn of_halves(send: SendHalf, receive: ReceiveHalf) -> Self {
-        Self { send, receive, state: PhantomData }
+    pub(super) fn of_halves(halves: Box<Halves>) -> Self {
+        Self { halves, state: PhantomData }
     }
 
     fn life(&self) -> &Life {
-        &self.send.life
+        &self.halves.send.life
     }
 
     fn device(&self) -> &DeviceShared {
@@ -90,7 +89,7 @@ impl<S: State> QueuePair<S> {
         let mut body = ModifyQueuePair { next_state: T::STATE, ..ModifyQueuePair::at_reset() };
         fill(&mut body);
         match self.life().modify(mask.and(AttributeMask::STATE), body) {
-            Ok(()) => Ok(QueuePair::of_halves(self.send, self.receive)),
+            Ok(()) => Ok(QueuePair::of_halves(self.halves)),
             Err(error) => Err(TransitionError { error, queue_pair: self }),
         }
     }
@@ -125,7 +124,7 @@ impl<S: State> QueuePair<S> {
 
     /// Number of requests that are posted and have not completed: sends, and receives of the own receive queue.
     pub fn in_flight(&self) -> (usize, usize) {
-        (self.send.in_flight(), self.receive.in_flight())
+        (self.halves.send.in_flight(), self.halves.receive.in_flight())
     }
 
     /// Moves the queue pair to the error state. All posted requests complete as flushed, in order.
@@ -146,7 +145,7 @@ impl<S: State> QueuePair<S> {
     pub fn reset(self) -> Result<QueuePair<Reset>, TransitionError<S>> {
         self.life().give_back_receives();
         let mut queue_pair = self.modify::<Reset>(|_| {})?;
-        begin_again(&mut queue_pair.send, &mut queue_pair.receive);
+        queue_pair.halves.begin_again();
         let first_psn = random_psn(&mut lock(&queue_pair.device().ids).rng);
         queue_pair.life().first_psn.store(first_psn, Ordering::Relaxed);
         Ok(queue_pair)
@@ -254,7 +253,7 @@ impl QueuePair<ReadyToReceive> {
             return Err(TransitionError { error, queue_pair: self });
         }
         let mut queue_pair = self;
-        queue_pair.send.read_atomic = read_atomic;
+        queue_pair.halves.send.read_atomic = read_atomic;
         queue_pair.modify(|body| {
             body.timeout = options.timeout;
             body.retry_count = options.retry_count;
@@ -282,7 +281,8 @@ impl QueuePair<ReadyToSend> {
     /// }
     /// ```
     pub fn split(self) -> (SendHalf, ReceiveHalf) {
-        (self.send, self.receive)
+        let Halves { send, receive } = *self.halves;
+        (send, receive)
     }
 
     /// Moves the queue pair to SQD: sends in flight finish, later ones wait until [`QueuePair::resume`]. If `raises_event` is
@@ -306,10 +306,9 @@ impl SendHalf {
     /// # Errors
     ///
     /// Returns both if they belong to two queue pairs.
-    #[expect(clippy::result_large_err, reason = "the error returns the halves without an allocation")]
     pub fn join(self, receive: ReceiveHalf) -> Result<QueuePair<ReadyToSend>, (Self, ReceiveHalf)> {
         if Arc::ptr_eq(&self.life, &receive.life) {
-            Ok(QueuePair::of_halves(self, receive))
+            Ok(QueuePair::of_halves(Box::new(Halves { send: self, receive })))
         } else {
             Err((self, receive))
         }

@@ -13,7 +13,7 @@ impl<S: PostReceive> QueuePair<S> {
     ///
     /// [`PostError`] returns the request if it is refused.
     pub fn post_receive(&mut self, request: ReceiveRequest) -> Result<(), PostError<ReceiveRequest>> {
-        self.receive.post_receive(request)
+        self.halves.receive.post_receive(request)
     }
 
     /// Posts receives from the front of a list, with one doorbell. Posted requests are removed from the list.
@@ -22,12 +22,12 @@ impl<S: PostReceive> QueuePair<S> {
     ///
     /// [`Refusal`] of the request that is now the first of the list; those before it were posted.
     pub fn post_receives(&mut self, requests: &mut Vec<ReceiveRequest>) -> Result<(), Refusal> {
-        self.receive.post_receives(requests)
+        self.halves.receive.post_receives(requests)
     }
 
     /// Begins a list of receives with one doorbell, which is rung when the batch is dropped.
     pub fn receive_batch(&mut self) -> ReceiveBatch<'_> {
-        self.receive.batch()
+        self.halves.receive.batch()
     }
 }
 
@@ -39,7 +39,7 @@ impl<S: PostSend> QueuePair<S> {
     /// [`PostError`] returns the request if it is refused.
     #[expect(clippy::result_large_err, reason = "the error returns the request without an allocation")]
     pub fn post_send(&mut self, request: SendRequest) -> Result<(), PostError<SendRequest>> {
-        self.send.post_send(request)
+        self.halves.send.post_send(request)
     }
 
     /// Posts send requests from the front of a list, with one doorbell. Posted requests are removed from the list.
@@ -48,7 +48,7 @@ impl<S: PostSend> QueuePair<S> {
     ///
     /// [`Refusal`] of the request that is now the first of the list; those before it were posted.
     pub fn post_sends(&mut self, requests: &mut Vec<SendRequest>) -> Result<(), Refusal> {
-        self.send.post_sends(requests)
+        self.halves.send.post_sends(requests)
     }
 
     /// Begins a list of send requests with one doorbell, which is rung when the batch is dropped.
@@ -64,6 +64,6 @@ impl<S: PostSend> QueuePair<S> {
     /// }
     /// ```
     pub fn send_batch(&mut self) -> SendBatch<'_> {
-        self.send.batch()
+        self.halves.send.batch()
     }
 }

@@ -33,7 +33,7 @@
 //!
 //! [`SharedRegion`]: crate::SharedRegion
 
-use super::halves::{ReceiveHalf, SendHalf, begin_again};
+use super::halves::Halves;
 use super::lifecycle;
 use super::state::Reset;
 use crate::error::Error;
@@ -91,26 +91,23 @@ pub struct BadRequest {
 }
 
 /// Reliable connected queue pair whose state is a value. Dropping it destroys it.
-pub struct QueuePair {
-    send: SendHalf,
-    receive: ReceiveHalf,
-}
+pub struct QueuePair(Halves);
 
 impl From<lifecycle::QueuePair<Reset>> for QueuePair {
     fn from(queue_pair: lifecycle::QueuePair<Reset>) -> Self {
-        Self { send: queue_pair.send, receive: queue_pair.receive }
+        Self(*queue_pair.halves)
     }
 }
 
 impl QueuePair {
     /// Returns the queue pair number.
     pub fn number(&self) -> u32 {
-        self.send.number()
+        self.0.send.number()
     }
 
     /// State after the last transition. The card may have moved the queue pair to the error state since.
     pub fn state(&self) -> QpState {
-        *lock(&self.send.life.state)
+        *lock(&self.0.send.life.state)
     }
 
     /// Sets the attributes of `mask`, and moves the queue pair to [`ModifyQueuePair::next_state`] if the mask has
@@ -126,14 +123,14 @@ impl QueuePair {
         check_transition(Service::ReliableConnected, from, to, mask).map_err(Error::Transition)?;
         let is_reset = mask.contains(AttributeMask::STATE) && to == QpState::Reset;
         if is_reset {
-            self.send.life.give_back_receives();
+            self.0.send.life.give_back_receives();
         }
-        self.send.life.modify(mask, *attributes)?;
+        self.0.send.life.modify(mask, *attributes)?;
         if mask.contains(AttributeMask::READ_ATOMIC) {
-            self.send.read_atomic = attributes.read_atomic;
+            self.0.send.read_atomic = attributes.read_atomic;
         }
         if is_reset {
-            begin_again(&mut self.send, &mut self.receive);
+            self.0.begin_again();
         }
         Ok(())
     }
@@ -144,7 +141,7 @@ impl QueuePair {
     ///
     /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
     pub fn query(&self) -> Result<ModifyQueuePair, Error> {
-        self.send.life.query()
+        self.0.send.life.query()
     }
 
     /// Posts sends with one doorbell: `ibv_post_send`.
@@ -154,7 +151,7 @@ impl QueuePair {
     /// [`BadRequest`] names the first one that was not posted.
     pub fn post_send(&mut self, requests: &[SendRequest<'_>]) -> Result<(), BadRequest> {
         let permission = self.state().permissions().post_send;
-        let mut batch = self.send.batch();
+        let mut batch = self.0.send.batch();
         for (index, request) in requests.iter().enumerate() {
             let SendRequest { wr_id, operation, sges, inline, signalled, solicited, fence } = *request;
             let length = match inline {
@@ -175,7 +172,7 @@ impl QueuePair {
     /// [`BadRequest`] names the first one that was not posted.
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), BadRequest> {
         let permission = self.state().permissions().post_receive;
-        let mut batch = self.receive.batch();
+        let mut batch = self.0.receive.batch();
         for (index, &ReceiveRequest { wr_id, sges }) in requests.iter().enumerate() {
             let posted = permit(permission).and_then(|()| batch.post_work(wr_id, sges));
             posted.map_err(|reason| BadRequest { index, reason })?;

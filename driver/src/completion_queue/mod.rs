@@ -2,7 +2,7 @@
 //!
 //! Posting a request reserves a CQE in its completion queue. That includes unsignalled requests, because a failed request
 //! completes even if it is unsignalled. So a completion queue of this driver cannot overrun: when all CQEs are reserved, the
-//! post is refused and returns the request.
+//! post is refused and returns the request. Only unsignalled sends of [`raw`](crate::raw) reserve nothing.
 //!
 //! Every request completes exactly once. Unsignalled sends complete together with the next signalled one, in order.
 //!
@@ -165,20 +165,14 @@ impl CompletionQueueShared {
         }
     }
 
-    /// Polls until a completion is there, up to `limit`.
-    fn spin(
-        &self,
-        limit: Duration,
-        mut poll: impl FnMut() -> Result<Option<Completion>, CompletionError>,
-    ) -> Result<Option<Completion>, CompletionError> {
-        let function = &self.device().function;
-        let deadline = function.now() + limit;
-        loop {
-            let completion = poll()?;
-            if completion.is_some() || function.now() >= deadline {
-                return Ok(completion);
-            }
-        }
+    /// Time at which a wait that begins now ends.
+    fn deadline(&self, limit: Duration) -> Duration {
+        self.device().function.now() + limit
+    }
+
+    /// Returns whether a wait is over.
+    fn is_over(&self, deadline: Duration) -> bool {
+        self.device().function.now() >= deadline
     }
 
     /// Waits up to `limit` for an event. `with_ring` runs a function with the ring.
@@ -204,7 +198,7 @@ impl CompletionQueueShared {
             })
         };
         let count = || self.common.signal.events.load(Ordering::Acquire);
-        let deadline = self.device().function.now() + limit;
+        let deadline = self.deadline(limit);
         loop {
             if is_ready() {
                 return Ok(true);
@@ -322,7 +316,7 @@ impl CompletionQueue {
     }
 
     /// Takes the queue for one thread, which polls it without a lock from then on. Returns `None` if it is taken already. As long
-    /// as the poller exists, polls of the queue itself find nothing.
+    /// as the poller exists, polls and waits of the queue itself find nothing.
     pub fn poller(&self) -> Option<Poller> {
         Poller::new(self)
     }
@@ -368,7 +362,13 @@ impl CompletionQueue {
     ///
     /// As [`Self::poll`].
     pub fn spin(&self, limit: Duration) -> Result<Option<Completion>, CompletionError> {
-        self.shared.spin(limit, || self.poll_one())
+        let deadline = self.shared.deadline(limit);
+        loop {
+            let completion = self.poll_one()?;
+            if completion.is_some() || self.shared.is_over(deadline) {
+                return Ok(completion);
+            }
+        }
     }
 
     /// Waits up to `limit` for an event of the queue. Returns whether [`Self::poll`] would return a completion or an error.

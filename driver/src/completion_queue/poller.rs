@@ -82,8 +82,13 @@ impl Poller {
     ///
     /// As [`CompletionQueue::poll`].
     pub fn spin(&mut self, limit: Duration) -> Result<Option<Completion>, CompletionError> {
-        let queue = self.queue.clone();
-        queue.shared.spin(limit, || self.poll_one())
+        let deadline = self.queue.shared.deadline(limit);
+        loop {
+            let completion = self.poll_one()?;
+            if completion.is_some() || self.queue.shared.is_over(deadline) {
+                return Ok(completion);
+            }
+        }
     }
 
     /// As [`CompletionQueue::wait`].

@@ -6,7 +6,7 @@ use rnic_layout::admin::{BODIES, BODY_OFFSET, CommandHeader, CommandOpcode, Comm
 use rnic_layout::field::{Field, FieldError};
 use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::registers::{FatalCode, LAYOUT_MAJOR, MAGIC};
-use rnic_layout::state::{ATTRIBUTES, AttributeMask};
+use rnic_layout::state::{ATTRIBUTES, AttributeMask, TransitionError};
 use std::fmt;
 use std::time::Duration;
 
@@ -41,6 +41,9 @@ pub enum Error {
         /// Minor layout version of the card.
         found_minor: u16,
     },
+    /// The state of a queue pair without types has no such transition, or not with these attributes.
+    #[error("{0}")]
+    Transition(TransitionError),
     /// The configuration space is that of another function.
     #[error(
         "this function is not ours: its PCI {what} is {found:#06x}, and that of an rnic card of this layout is \

@@ -8,7 +8,7 @@ use crate::interrupts::Interrupts;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::ring::PhaseRing;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, lock};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, lock};
 use rnic_layout::field::FieldError;
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use std::collections::{HashMap, VecDeque};
@@ -115,6 +115,11 @@ pub(crate) struct EventRing {
     doorbells: Doorbells,
     number: u32,
     vector: u32,
+    memory: Mapping,
+    /// The ring as it was created.
+    empty: PhaseRing,
+    /// Consumer index of the ring.
+    index: AtomicU32,
     state: Mutex<State>,
     /// Number of times that EQEs were delivered.
     deliveries: AtomicU64,
@@ -122,7 +127,6 @@ pub(crate) struct EventRing {
 }
 
 struct State {
-    memory: Mapping,
     ring: PhaseRing,
     /// Asynchronous events that were read from the ring and not polled yet, oldest first; at most `limit`.
     pending: VecDeque<AsynchronousEvent>,
@@ -158,9 +162,9 @@ impl EventRing {
         routes: &Arc<Routes>,
     ) -> Result<Self, Error> {
         let memory = Mapping::new(function, EQE_BYTES << entries_log2, Purpose::Ring)?;
+        let empty = PhaseRing::new(entries_log2, INDEX_BITS);
         let state = State {
-            memory,
-            ring: PhaseRing::new(entries_log2, INDEX_BITS),
+            ring: empty,
             pending: VecDeque::new(),
             limit: 1 << entries_log2,
             lost: 0,
@@ -172,6 +176,9 @@ impl EventRing {
             doorbells,
             number,
             vector,
+            memory,
+            empty,
+            index: AtomicU32::new(0),
             state: Mutex::new(state),
             deliveries: AtomicU64::new(0),
             routes: Arc::clone(routes),
@@ -185,7 +192,16 @@ impl EventRing {
 
     /// Memory of the ring.
     pub(crate) fn memory(&self) -> Mapping {
-        lock(&self.state).memory.share()
+        self.memory.share()
+    }
+
+    /// As [`Self::collect`], but takes no lock if the card has written no EQE. One that another thread is reading may not be
+    /// delivered yet.
+    pub(crate) fn collect_if_any(&self) {
+        let ring = self.empty.at(self.index.load(Ordering::Acquire));
+        if ring.peek::<EQE_BYTES>(&self.memory.words()).is_some() {
+            self.collect();
+        }
     }
 
     /// Reads and delivers all EQEs that the card has written. An illegal one is counted for [`Self::check`], and hinders
@@ -193,7 +209,7 @@ impl EventRing {
     pub(crate) fn collect(&self) {
         let state = &mut *lock(&self.state);
         let before = state.ring.consumer_index();
-        while let Some(eqe) = state.ring.next::<EQE_BYTES>(&state.memory.words()) {
+        while let Some(eqe) = state.ring.next::<EQE_BYTES>(&self.memory.words()) {
             match Eqe::parse(&eqe) {
                 Ok(event) => self.deliver(state, event),
                 Err(error) => {
@@ -203,6 +219,7 @@ impl EventRing {
             }
         }
         if state.ring.consumer_index() != before {
+            self.index.store(state.ring.consumer_index(), Ordering::Release);
             self.ring_doorbell(state, false);
             self.deliveries.fetch_add(1, Ordering::Release);
             self.routes.interrupts.wake();

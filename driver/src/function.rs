@@ -326,6 +326,6 @@ pub trait Function: Send + Sync {
     /// Reads a monotonic clock, which advances while [`Self::idle`] is called.
     fn now(&self) -> Duration;
 
-    /// Called in each iteration of a wait. A simulation advances here; a back end of hardware spins or yields.
+    /// Called in each iteration of a wait, and by each poll that finds nothing. A simulation advances here; a back end of hardware spins or yields.
     fn idle(&self);
 }

@@ -31,7 +31,40 @@
 //!
 //! A back end implements the traits of [`function`], over the memory of [`memory`]. [`vfio_user`] is the one for a card that
 //! another process serves; [`DeviceName`] connects to a card by its name, such as `vfu:/run/card.sock`. [`ring`] is the index and phase logic of
-//! all queues, public so that a model checker can run it alone.
+//! all queues, and [`in_flight`] the table of requests in flight; both are public so that a model checker can run them alone. [`raw`] has queue pairs without types, for a library with the
+//! interface of the verbs.
+//!
+//! # Threads
+//!
+//! Posting and polling allocate nothing, and hash nothing. They take a lock only on what threads share:
+//!
+//! | | for one thread, without a lock | for any number of threads |
+//! |---|---|---|
+//! | sends | [`QueuePair`], [`SendHalf`] | |
+//! | receives | [`QueuePair`], [`ReceiveHalf`] | [`SharedReceiveQueue`] |
+//! | completions | [`Poller`] | [`CompletionQueue`] |
+//!
+//! All of them can be sent to another thread. [`QueuePair::split`] gives the halves of a queue pair to two threads, and a third
+//! one may poll. A list of requests has one doorbell: [`QueuePair::post_sends`], [`QueuePair::send_batch`].
+//!
+//! ```
+//! use rnic_driver::{CompletionError, CompletionQueue, QueuePair, ReceiveRequest, SendRequest, state::ReadyToSend};
+//! use std::thread;
+//!
+//! fn ping(queue_pair: QueuePair<ReadyToSend>, queue: &CompletionQueue) -> Result<(), CompletionError> {
+//!     let (mut send, mut receive) = queue_pair.split();
+//!     let mut poller = queue.poller().expect("nobody else polls");
+//!     thread::scope(|scope| {
+//!         scope.spawn(move || (0..10).try_for_each(|wr_id| send.post_send(SendRequest::send(wr_id).signalled())));
+//!         scope.spawn(move || (0..10).try_for_each(|wr_id| receive.post_receive(ReceiveRequest::new(wr_id))));
+//!         let mut done = 0;
+//!         while done < 20 {
+//!             done += usize::from(poller.poll_one()?.is_some());
+//!         }
+//!         Ok(())
+//!     })
+//! }
+//! ```
 //!
 //! # Example
 //!
@@ -80,7 +113,7 @@
 //!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
-//! * `unsafe` code exists only in [`memory`] and its pages.
+//! * `unsafe` code exists only in [`memory`] and its pages, and in the table [`in_flight`].
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
@@ -134,6 +167,8 @@ mod protection_domain;
 mod remote_memory;
 
 mod address_handle;
+mod sge;
+
 mod region;
 
 // Work and completions.
@@ -144,6 +179,7 @@ mod work_request;
 mod completion;
 
 mod completion_queue;
+pub mod in_flight;
 mod work_queue;
 
 mod shared_receive_queue;
@@ -152,7 +188,7 @@ mod queue_pair;
 
 pub use address_handle::{AddressHandle, Path};
 pub use completion::Completion;
-pub use completion_queue::{CompletionQueue, CompletionQueueOptions};
+pub use completion_queue::{CompletionQueue, CompletionQueueOptions, Poller};
 pub use device::{Counters, Device};
 pub use device_name::{DeviceName, DeviceNameError};
 pub use error::{CommandError, CompletionError, Error};
@@ -163,8 +199,8 @@ pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
 pub use post_error::{PostError, Refusal};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
-    ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveOptions, SendOptions,
-    TransitionError, state,
+    ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveBatch, ReceiveHalf, ReceiveOptions,
+    SendBatch, SendHalf, SendOptions, TransitionError, raw, state,
 };
 pub use region::{RangeError, Region, SharedRegion};
 pub use remote_memory::{RemoteMemory, RemoteRights};

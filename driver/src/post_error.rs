@@ -83,6 +83,9 @@ pub enum Refusal {
     /// The queue pair takes its receives from an SRQ.
     #[error("the queue pair receives from a shared receive queue; post to that queue")]
     UsesSharedReceiveQueue,
+    /// The state of the queue pair does not allow the request.
+    #[error("the queue pair is not in a state for this; move it to INIT for receives, and to RTS for sends")]
+    NotInThisState,
     /// An SGE belongs to another protection domain than the queue pair or SRQ.
     #[error("an SGE belongs to another protection domain; allocate it from that of the queue")]
     OtherDomain,

@@ -18,6 +18,7 @@ use crate::pages::Pages;
 use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
 use crate::remote_memory::{RemoteMemory, RemoteRights};
 use crate::ring::Words;
+use crate::sge::Sge;
 use crate::sync::lock;
 use rand::Rng;
 use rnic_layout::admin::{Body, CommandOpcode, CreateRegion, RegionKind, Translation};
@@ -325,6 +326,17 @@ impl SharedRegion {
     pub fn remote(&self) -> RemoteMemory {
         let RegionShared { key, first_address, bytes, .. } = *self.shared;
         RemoteMemory { address: first_address, key, bytes: bytes as u64 }
+    }
+
+    /// Names `length` bytes from byte `offset` on, for a request of [`raw`](crate::raw). The card may access them as long as the
+    /// request is in flight, as a peer may.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] if they reach beyond the end of the region.
+    pub fn sge(&self, offset: usize, length: u32) -> Result<Sge, RangeError> {
+        self.check(offset, length as usize)?;
+        Ok(Sge::new(self.shared.first_address + offset as u64, self.shared.key, length))
     }
 
     /// Copies `into.len()` bytes out of the region, from byte `offset` on.

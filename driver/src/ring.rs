@@ -141,6 +141,11 @@ impl PhaseRing {
         Self { log2, index_bits, index: 0 }
     }
 
+    /// The same ring, read up to this consumer index.
+    pub const fn at(self, index: u32) -> Self {
+        Self { index, ..self }
+    }
+
     /// Consumer index for the doorbell: number of entries ever read, modulo 2^`index_bits`.
     pub const fn consumer_index(&self) -> u32 {
         self.index
@@ -149,8 +154,13 @@ impl PhaseRing {
     /// Takes the next entry; `None` if the card has not written it yet.
     pub fn next<const BYTES: usize>(&mut self, words: &impl Words) -> Option<[u8; BYTES]> {
         let entry = self.peek(words)?;
-        self.index = self.index.wrapping_add(1) & (u32::MAX >> (32 - self.index_bits));
+        self.advance();
         Some(entry)
+    }
+
+    /// Takes the entry that [`Self::peek`] has returned.
+    pub fn advance(&mut self) {
+        self.index = self.index.wrapping_add(1) & (u32::MAX >> (32 - self.index_bits));
     }
 
     /// Reads the next entry without taking it; `None` if the card has not written it yet.

@@ -54,15 +54,44 @@ pub(crate) struct SharedReceiveQueueShared {
 struct State {
     memory: Mapping,
     ring: WorkRing,
-    /// Receives that have not completed, by their value of `count` at the post. At most as many as the ring has slots, so that
-    /// completion queues can reserve a CQE for each.
-    posted: HashMap<u64, Posted>,
+    /// Receives that have not completed. At most as many as the ring has slots, so that completion queues can reserve a CQE for
+    /// each.
+    posted: Box<[Option<Receive>]>,
+    /// Places of `posted` that are free.
+    free: Vec<u16>,
     /// Number of receives ever posted.
     count: u64,
     /// Number of receives that the card is known to have taken.
     taken: u64,
     /// Number of queue pairs per completion queue.
     users: HashMap<u32, u32>,
+}
+
+/// A receive that has not completed.
+struct Receive {
+    /// Value of `count` at its post.
+    sequence: u64,
+    posted: Posted,
+}
+
+/// Bits of the place in [`State::posted`], below those of the sequence, in the `wr_id` of a WQE.
+const PLACE_BITS: u32 = 16;
+
+impl State {
+    /// Takes the receive whose WQE has this `wr_id`, without the flags.
+    fn take(&mut self, wr_id: u64) -> Option<Receive> {
+        let place = wr_id as u16;
+        // The sequence in the `wr_id` lacks the highest bits, which differ after 2^46 receives only.
+        let is_it = |receive: &Receive| wr_id == sequence_bits(receive.sequence) | u64::from(place);
+        let receive = self.posted.get_mut(usize::from(place))?.take_if(|receive| is_it(receive))?;
+        self.free.push(place);
+        Some(receive)
+    }
+}
+
+/// The sequence of a receive in the `wr_id` of its WQE.
+fn sequence_bits(sequence: u64) -> u64 {
+    (sequence << PLACE_BITS) & !(RECEIVE_FLAG | SRQ_FLAG)
 }
 
 impl SharedReceiveQueueShared {
@@ -73,7 +102,10 @@ impl SharedReceiveQueueShared {
 
     /// Registers a queue pair whose receives complete in `completions`. The first one of each completion queue reserves a CQE
     /// there for every receive that the SRQ can hold.
-    pub(crate) fn attach(&self, completions: &CompletionQueueShared) -> Result<(), Error> {
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        completions: &CompletionQueueShared,
+    ) -> Result<SharedReceiveQueueUse, Error> {
         let mut state = lock(&self.state);
         if !state.users.contains_key(&completions.number()) {
             let count = state.ring.capacity().into();
@@ -83,32 +115,20 @@ impl SharedReceiveQueueShared {
             }
         }
         *state.users.entry(completions.number()).or_default() += 1;
-        Ok(())
-    }
-
-    /// Unregisters a queue pair, none of whose receives can complete any more.
-    pub(crate) fn detach(&self, completions: &CompletionQueueShared) {
-        let mut state = lock(&self.state);
-        let users = state.users.entry(completions.number()).or_default();
-        *users = users.saturating_sub(1);
-        if *users == 0 {
-            state.users.remove(&completions.number());
-            let count = state.ring.capacity().into();
-            drop(state);
-            completions.unreserve(count);
-        }
+        Ok(SharedReceiveQueueUse { srq: Arc::clone(self), completion_queue: completions.number() })
     }
 
     /// Retires the receive that a CQE of queue pair `qp_number` reports.
-    pub(crate) fn retire(&self, cqe: &Cqe, qp_number: u32) -> Result<Completion, CompletionError> {
+    fn retire(&self, cqe: &Cqe, qp_number: u32) -> Result<Completion, CompletionError> {
         let mut state = lock(&self.state);
-        let place = cqe.wr_id & !(RECEIVE_FLAG | SRQ_FLAG);
         let unknown = CompletionError::UnknownWrId { qp_number, wr_id: cqe.wr_id };
-        let posted = state.posted.remove(&place).ok_or(unknown)?;
-        if place >= state.taken {
-            let released = state.ring.release(posted.end);
+        let receive = state.take(cqe.wr_id & !(RECEIVE_FLAG | SRQ_FLAG)).ok_or(unknown)?;
+        let Receive { sequence, posted } = receive;
+        if sequence >= state.taken {
+            // Indices are sequences modulo 2^16.
+            let released = state.ring.release(sequence.wrapping_add(1) as u16);
             debug_assert!(released.is_ok(), "the slot of a receive that is posted and not taken is in use");
-            state.taken = place + 1;
+            state.taken = sequence + 1;
         }
         let mut completion = posted.complete(qp_number, cqe.status, true);
         completion.vendor_error = cqe.vendor_error;
@@ -121,15 +141,16 @@ impl SharedReceiveQueueShared {
     /// Writes the WQE of a receive into the ring, without a doorbell.
     fn enqueue(&self, state: &mut State, request: &mut ReceiveRequest) -> Result<(), Refusal> {
         request.check(&self.domain, &self.domain.device.limits)?;
-        let is_full = state.posted.len() == usize::from(state.ring.capacity());
-        if is_full || state.ring.free() == 0 {
-            return Err(Refusal::QueueFull { needed: 1, free: 0 });
+        let full = Refusal::QueueFull { needed: 1, free: 0 };
+        if state.ring.free() == 0 {
+            return Err(full);
         }
+        let place = state.free.pop().ok_or(full)?;
         let index = state.ring.claim(1).expect("a slot is free, as checked above");
-        let slot = request.encode(state.count | RECEIVE_FLAG | SRQ_FLAG);
-        write_slot(&state.memory.words(), state.ring.slot(index), &slot);
-        let posted = Posted::receive(request, state.ring.producer_index());
-        state.posted.insert(state.count, posted);
+        let sequence = state.count;
+        let wr_id = sequence_bits(sequence) | u64::from(place) | RECEIVE_FLAG | SRQ_FLAG;
+        write_slot(&state.memory.words(), state.ring.slot(index), &request.encode(wr_id));
+        state.posted[usize::from(place)] = Some(Receive { sequence, posted: Posted::receive(request) });
         state.count += 1;
         Ok(())
     }
@@ -141,6 +162,32 @@ impl SharedReceiveQueueShared {
             producer_index = producer_index.wrapping_sub(1);
         }
         doorbells.work(&doorbell::SHARED_RECEIVE, self.number, producer_index);
+    }
+}
+
+/// The SRQ as a queue pair uses it, whose receives complete in one completion queue.
+pub(crate) struct SharedReceiveQueueUse {
+    srq: Arc<SharedReceiveQueueShared>,
+    completion_queue: u32,
+}
+
+impl SharedReceiveQueueUse {
+    /// Retires the receive that a CQE of queue pair `qp_number` reports.
+    pub(crate) fn retire(&self, cqe: &Cqe, qp_number: u32) -> Result<Completion, CompletionError> {
+        self.srq.retire(cqe, qp_number)
+    }
+
+    /// Ends the use by a queue pair, none of whose receives can complete any more. Returns the number of CQEs of the completion
+    /// queue that need not be reserved any more.
+    pub(crate) fn release(&self) -> u32 {
+        let mut state = lock(&self.srq.state);
+        let users = state.users.entry(self.completion_queue).or_default();
+        *users = users.saturating_sub(1);
+        if *users != 0 {
+            return 0;
+        }
+        state.users.remove(&self.completion_queue);
+        state.ring.capacity().into()
     }
 }
 
@@ -201,7 +248,8 @@ impl ProtectionDomain {
         let state = State {
             memory,
             ring: WorkRing::new(log2),
-            posted: HashMap::new(),
+            posted: (0..1 << log2).map(|_| None).collect(),
+            free: (0..1 << log2).rev().collect(),
             count: 0,
             taken: 0,
             users: HashMap::new(),
@@ -220,7 +268,8 @@ impl SharedReceiveQueue {
 
     /// Number of receives that are posted and have not completed.
     pub fn in_flight(&self) -> usize {
-        lock(&self.shared.state).posted.len()
+        let state = lock(&self.shared.state);
+        state.posted.len() - state.free.len()
     }
 
     /// Posts a receive, whose memory belongs to the protection domain of the SRQ.

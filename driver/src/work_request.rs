@@ -4,10 +4,11 @@ use crate::post_error::Refusal;
 use crate::protection_domain::ProtectionDomainShared;
 use crate::region::Region;
 use crate::remote_memory::RemoteMemory;
+use crate::sge::Sge;
 use crate::startup::Limits;
 use rnic_layout::limits::{
     ATOMIC_BYTES, INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, RECEIVE_SGES_MAX,
-    SEND_SGES_FIRST_SLOT, WQE_SLOT_BYTES,
+    SEND_SGES_FIRST_SLOT, SEND_SGES_MAX, WQE_SLOT_BYTES,
 };
 use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::queue::receive::RawReceiveWqe;
@@ -121,6 +122,17 @@ impl Operation {
             _ => None,
         }
     }
+}
+
+/// A send as it is checked and encoded, whoever owns its memory.
+pub(crate) struct SendWork<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) sges: &'a [Sge],
+    pub(crate) inline: Option<&'a [u8]>,
+    /// Length of the message in bytes.
+    pub(crate) length: usize,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
 }
 
 /// Inline payload.
@@ -255,30 +267,52 @@ impl SendRequest {
         self.len() == 0
     }
 
+    /// Checks that the memory of the request belongs to the domain, and is not longer than an SGE can name.
+    pub(crate) fn check_memory(&self, domain: &Arc<ProtectionDomainShared>) -> Result<(), Refusal> {
+        check_regions(&self.sg_list, SEND_SGES_MAX, domain)
+    }
+
+    /// Names the memory of the request, which [`Self::check_memory`] has admitted.
+    pub(crate) fn sges(&self) -> [Sge; SEND_SGES_MAX] {
+        let mut sges = [Sge::default(); SEND_SGES_MAX];
+        sges.iter_mut().zip(&self.sg_list).for_each(|(sge, region)| *sge = sge_of(region));
+        sges
+    }
+
+    /// The request as it is checked and encoded, with all places of [`Self::sges`].
+    pub(crate) fn work<'a>(&'a self, sges: &'a [Sge; SEND_SGES_MAX]) -> SendWork<'a> {
+        let inline = self.inline.as_ref();
+        SendWork {
+            operation: self.operation,
+            sges: &sges[..self.sg_list.len()],
+            inline: inline.map(|inline| &inline.bytes[..inline.length.min(INLINE_BYTES_MAX)]),
+            length: self.len(),
+            solicited: self.solicited,
+            fence: self.fence,
+        }
+    }
+}
+
+impl SendWork<'_> {
     /// Checks the request against the limits of the card; a request that passes can be encoded. `read_atomic` is the number of
     /// READs and atomics that the queue pair may have in flight. Returns the number of slots of the WQE.
-    pub(crate) fn check(
-        &self,
-        domain: &Arc<ProtectionDomainShared>,
-        limits: &Limits,
-        read_atomic: u8,
-    ) -> Result<u16, Refusal> {
-        let length = self.len();
+    pub(crate) fn check(&self, limits: &Limits, read_atomic: u8) -> Result<u16, Refusal> {
+        let length = self.length;
         let is_atomic = self.operation.operands().is_some();
         let is_read = is_atomic || matches!(self.operation, Operation::Read(_));
         if is_read && read_atomic == 0 {
             return Err(Refusal::ReadsNotAllowed);
         }
         if matches!(self.operation, Operation::LocalInvalidate(_))
-            && (self.inline.is_some() || !self.sg_list.is_empty())
+            && (self.inline.is_some() || !self.sges.is_empty())
         {
             return Err(Refusal::InvalidateWithPayload);
         }
         if is_read && self.inline.is_some() {
             return Err(Refusal::InlineRead);
         }
-        if is_atomic && (length != ATOMIC_BYTES || self.sg_list.len() != 1) {
-            return Err(Refusal::AtomicMemory { count: self.sg_list.len(), length });
+        if is_atomic && (length != ATOMIC_BYTES || self.sges.len() != 1) {
+            return Err(Refusal::AtomicMemory { count: self.sges.len(), length });
         }
         if let Some(remote) = self.operation.remote()
             && is_atomic
@@ -286,20 +320,20 @@ impl SendRequest {
         {
             return Err(Refusal::Misaligned { address: remote.address });
         }
-        let slots = if let Some(inline) = &self.inline {
-            if !self.sg_list.is_empty() {
+        let slots = if self.inline.is_some() {
+            if !self.sges.is_empty() {
                 return Err(Refusal::InlineWithSges);
             }
             let allowed = usize::from(limits.queues.inline_bytes);
-            if inline.length > allowed {
+            if length > allowed.min(INLINE_BYTES_MAX) {
                 return Err(Refusal::InlineTooLong { length, allowed });
             }
-            1 + u16::from(inline.length > INLINE_BYTES_FIRST_SLOT)
+            1 + u16::from(length > INLINE_BYTES_FIRST_SLOT)
         } else {
             // The SGEs that a response fills must fit the first slot (protocol 2.11).
             let most = if is_read { SEND_SGES_FIRST_SLOT } else { usize::MAX };
-            check_sg_list(&self.sg_list, most.min(limits.queues.send_sges.into()), domain)?;
-            1 + u16::from(self.sg_list.len() > SEND_SGES_FIRST_SLOT)
+            check_count(self.sges.len(), most.min(limits.queues.send_sges.into()).min(SEND_SGES_MAX))?;
+            1 + u16::from(self.sges.len() > SEND_SGES_FIRST_SLOT)
         };
         let allowed = limits.message_bytes.min(MESSAGE_BYTES_MAX.into());
         if length as u64 > allowed {
@@ -317,16 +351,16 @@ impl SendRequest {
     pub(crate) fn encode(&self, sequence: u64, signalled: bool) -> [[u8; WQE_SLOT_BYTES]; 2] {
         let mut data = [0; INLINE_BYTES_MAX];
         let two_slots;
-        if let Some(inline) = &self.inline {
-            data[..inline.length].copy_from_slice(&inline.bytes[..inline.length]);
-            two_slots = inline.length > INLINE_BYTES_FIRST_SLOT;
+        if let Some(inline) = self.inline {
+            data[..inline.len()].copy_from_slice(inline);
+            two_slots = inline.len() > INLINE_BYTES_FIRST_SLOT;
         } else {
-            for (place, region) in data.chunks_exact_mut(size_of::<RawSge>()).zip(&self.sg_list) {
-                place.copy_from_slice(sge(region).as_bytes());
+            for (place, sge) in data.chunks_exact_mut(size_of::<RawSge>()).zip(self.sges) {
+                place.copy_from_slice(sge.image().as_bytes());
             }
-            two_slots = self.sg_list.len() > SEND_SGES_FIRST_SLOT;
+            two_slots = self.sges.len() > SEND_SGES_FIRST_SLOT;
         }
-        if mutant!("send-sges-swapped") && self.sg_list.len() > 1 {
+        if mutant!("send-sges-swapped") && self.sges.len() > 1 {
             data[..2 * size_of::<RawSge>()].rotate_left(size_of::<RawSge>());
         }
         // The operands of an atomic follow its only SGE.
@@ -345,13 +379,13 @@ impl SendRequest {
                 | flag(self.fence, FENCE)
                 | flag(self.inline.is_some(), INLINE)
                 | flag(two_slots, TWO_SLOTS),
-            sge_count: self.sg_list.len() as u8,
+            sge_count: self.sges.len() as u8,
             zero: 0,
             immediate: self.operation.immediate(),
             wr_id: sequence.into(),
             remote_address: remote.map_or(0, |remote| remote.address).into(),
             remote_key: remote.map_or(0, |remote| remote.key).into(),
-            length: (self.len() as u32).into(),
+            length: (self.length as u32).into(),
             data: head.try_into().expect("the data of the first slot has a fixed size"),
         };
         if mutant!("solicited-flag-lost") {
@@ -409,26 +443,35 @@ impl ReceiveRequest {
         self.len() == 0
     }
 
-    /// Checks the request against the limits of the card; a request that passes can be encoded.
+    /// Checks the request against the limits of the card; one that passes can be encoded.
     pub(crate) fn check(&self, domain: &Arc<ProtectionDomainShared>, limits: &Limits) -> Result<(), Refusal> {
-        let allowed = usize::from(limits.queues.receive_sges).min(RECEIVE_SGES_MAX);
-        check_sg_list(&self.sg_list, allowed, domain)
+        check_regions(&self.sg_list, limits.queues.receive_sges.into(), domain)?;
+        check_receive(self.sg_list.len(), limits)
     }
 
     /// Encodes a checked request as a WQE. `sequence` identifies it in the CQE.
     pub(crate) fn encode(&self, sequence: u64) -> [u8; WQE_SLOT_BYTES] {
-        let mut wqe = RawReceiveWqe {
-            wr_id: sequence.into(),
-            sge_count: self.sg_list.len() as u8,
-            ..Default::default()
-        };
-        for (place, region) in wqe.sges.iter_mut().zip(&self.sg_list) {
-            *place = sge(region);
-        }
-        let mut slot = [0; WQE_SLOT_BYTES];
-        slot.copy_from_slice(wqe.as_bytes());
-        slot
+        encode_receive(self.sg_list.iter().map(sge_of), sequence)
     }
+}
+
+/// Checks the number of SGEs of a receive.
+pub(crate) fn check_receive(count: usize, limits: &Limits) -> Result<(), Refusal> {
+    check_count(count, usize::from(limits.queues.receive_sges).min(RECEIVE_SGES_MAX))
+}
+
+/// Encodes a receive, whose number of SGEs was checked, as a WQE. `sequence` identifies it in the CQE.
+pub(crate) fn encode_receive(
+    sges: impl ExactSizeIterator<Item = Sge>,
+    sequence: u64,
+) -> [u8; WQE_SLOT_BYTES] {
+    let mut wqe = RawReceiveWqe { wr_id: sequence.into(), sge_count: sges.len() as u8, ..Default::default() };
+    for (place, sge) in wqe.sges.iter_mut().zip(sges) {
+        *place = sge.image();
+    }
+    let mut slot = [0; WQE_SLOT_BYTES];
+    slot.copy_from_slice(wqe.as_bytes());
+    slot
 }
 
 fn length_of(sg_list: &[Region]) -> usize {
@@ -436,22 +479,21 @@ fn length_of(sg_list: &[Region]) -> usize {
     sg_list.iter().map(Region::len).sum()
 }
 
-fn sge(region: &Region) -> RawSge {
-    RawSge {
-        address: region.address().into(),
-        local_key: region.key().into(),
-        length: (region.len() as u32).into(),
-    }
+fn sge_of(region: &Region) -> Sge {
+    Sge::new(region.address(), region.key(), region.len() as u32)
 }
 
-fn check_sg_list(
+fn check_count(count: usize, allowed: usize) -> Result<(), Refusal> {
+    if count > allowed { Err(Refusal::TooManySges { count, allowed }) } else { Ok(()) }
+}
+
+/// Checks that regions belong to the domain, and are not longer than an SGE can name.
+fn check_regions(
     sg_list: &[Region],
     allowed: usize,
     domain: &Arc<ProtectionDomainShared>,
 ) -> Result<(), Refusal> {
-    if sg_list.len() > allowed {
-        return Err(Refusal::TooManySges { count: sg_list.len(), allowed });
-    }
+    check_count(sg_list.len(), allowed)?;
     for region in sg_list {
         if !Arc::ptr_eq(region.domain(), domain) {
             return Err(Refusal::OtherDomain);

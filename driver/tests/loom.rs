@@ -3,7 +3,7 @@
 //! Two parts. The rings alone: the card is a thread that follows the layout, reads WQEs only below the producer index of the
 //! doorbell, writes the phase bit of a CQE last, and overwrites a CQE only after the doorbell has released it. The driver as it
 //! is: one thread posts and polls through [`rnic_driver::QueuePair`] and [`rnic_driver::CompletionQueue`], while others run the
-//! fake card, or poll too; at most two preemptions happen in one run. Run with
+//! fake card, or poll too, or have the other half of the queue pair; at most two preemptions happen in one run. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p rnic-driver --release --test loom`.
 #![cfg(loom)]
 
@@ -17,6 +17,7 @@ mod rig;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
+use rnic_driver::in_flight::in_flight;
 use rnic_driver::ring::{PhaseRing, Words, WorkRing, write_slot};
 use rnic_driver::{Completion, CompletionQueue, Function, ReceiveRequest, SendRequest};
 use rnic_layout::queue::phase;
@@ -129,6 +130,29 @@ fn work(order: Ordering) {
     });
 }
 
+/// A table of one slot: each request is put after the one before it was taken, and taken as it was put.
+#[test]
+fn a_request_in_flight_belongs_to_one_thread() {
+    loom::model(|| {
+        let (mut poster, mut retirer) = in_flight(0);
+        let other = thread::spawn(move || {
+            for request in 0..2 {
+                while poster.free(1) == 0 {
+                    thread::yield_now();
+                }
+                poster.put(request, 1);
+            }
+        });
+        for request in 0..2 {
+            while retirer.look(request, |&seen| assert_eq!(seen, request)).is_none() {
+                thread::yield_now();
+            }
+            retirer.take_before(request + 1, |taken| assert_eq!(taken, request));
+        }
+        other.join().unwrap();
+    });
+}
+
 #[test]
 fn a_cqe_is_complete_when_its_phase_bit_is_seen() {
     completions(Ordering::Release);
@@ -184,6 +208,11 @@ fn poll(queue: &CompletionQueue, into: &mut Vec<Completion>) {
     let done = queue.poll_one().expect("the card writes legal CQEs");
     assert!(done.as_ref().is_none_or(Completion::is_success), "{done:?}");
     into.extend(done);
+}
+
+/// Polls completions of any status.
+fn poll_any(queue: &CompletionQueue, into: &mut Vec<Completion>) {
+    into.extend(queue.poll_one().expect("the card writes legal CQEs"));
 }
 
 fn wr_ids(done: &[Completion]) -> Vec<u64> {
@@ -245,5 +274,55 @@ fn a_completion_is_taken_by_one_thread() {
         all.extend(wr_ids(&taken));
         all.sort_unstable();
         assert_eq!(all, [1, 2]);
+    });
+}
+
+/// One thread has the send half, one the receive half, and one the completion queue.
+#[test]
+fn two_threads_post_to_one_queue_pair_and_a_third_one_polls() {
+    explore(|| {
+        let mut pair = rig::pair();
+        let mut poller = pair.queues[0].poller().expect("nobody else polls");
+        let (mut send, mut receive) = pair.left.split();
+        pair.right.post_receive(ReceiveRequest::new(21)).expect("there is room");
+        pair.right.post_send(SendRequest::send(31).signalled()).expect("there is room");
+        let sender = spawn(move || {
+            send.post_send(SendRequest::send(1).signalled()).expect("there is room");
+            send
+        });
+        let receiver = spawn(move || {
+            receive.post_receive(ReceiveRequest::new(11)).expect("there is room");
+            receive
+        });
+        // Polls that find nothing let the card go on.
+        let mut done = Vec::new();
+        (0..STEPS).for_each(|_| done.extend(poller.poll_one().expect("the card writes legal CQEs")));
+        let halves = (sender.join().expect("it posts"), receiver.join().expect("it posts"));
+        while done.len() < 2 {
+            done.extend(poller.poll_one().expect("the card writes legal CQEs"));
+        }
+        let mut ids = wr_ids(&done);
+        ids.sort_unstable();
+        assert_eq!(ids, [1, 11]);
+        assert_eq!((halves.0.in_flight(), halves.1.in_flight()), (0, 0));
+    });
+}
+
+/// A queue pair ends while another thread has its completion queue: what was posted completes once, whoever is first.
+#[test]
+fn a_queue_pair_ends_beside_a_poller() {
+    explore(|| {
+        let mut pair = rig::pair();
+        let mut poller = pair.queues[0].poller().expect("nobody else polls");
+        pair.left.post_receive(ReceiveRequest::new(11)).expect("there is room");
+        let left = pair.left;
+        let ends = spawn(move || drop(left));
+        let mut done = Vec::new();
+        done.extend(poller.poll_one().expect("the card writes legal CQEs"));
+        ends.join().expect("it ends");
+        drop(poller);
+        poll_any(&pair.queues[0], &mut done);
+        poll_any(&pair.queues[0], &mut done);
+        assert_eq!(wr_ids(&done), [11]);
     });
 }

@@ -1,26 +1,28 @@
 //! Creation of queue pairs.
 
+use super::halves::{Halves, ReceiveHalf, SendHalf};
+use super::life::Life;
 use super::lifecycle::{QueuePair, random_psn};
 use super::options::QueuePairOptions;
-use super::queues::QueuePairShared;
+use super::queues::{Completing, Number};
 use super::state::Reset;
-use crate::completion_queue::{CompletionQueue, Retire};
+use crate::completion_queue::CompletionQueue;
 use crate::device::NewObject;
 use crate::error::{Error, check_option};
 use crate::id_allocator::RESERVED_QPNS;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::protection_domain::ProtectionDomain;
-use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueShared};
-use crate::sync::{Mutex, lock};
+use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueShared, SharedReceiveQueueUse};
+use crate::sync::{AtomicU32, Mutex, lock};
 use crate::work_queue::WorkQueue;
 use rnic_layout::admin::{Body, CommandOpcode, CreateQueuePair};
 use rnic_layout::limits::{
     QPN_BITS, RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, SEND_SLOTS_LOG2_MAX, WQE_SLOT_BYTES,
 };
 use rnic_layout::psn::PSN_COUNT;
-use rnic_layout::state::Service;
-use std::sync::{Arc, Weak};
+use rnic_layout::state::{QpState, Service};
+use std::sync::Arc;
 
 impl ProtectionDomain {
     /// Creates a reliable connected queue pair with a receive queue of its own. `send_completions` and `receive_completions`
@@ -90,8 +92,8 @@ impl ProtectionDomain {
             check_option("first_psn", psn.into(), 0, (PSN_COUNT - 1).into())?;
         }
         let memory = |log2: u32| Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring);
-        let send = WorkQueue::new(memory(send_slots_log2)?, send_slots_log2);
-        let receive = WorkQueue::new(memory(receive_wqes_log2)?, receive_wqes_log2);
+        let (send, sends) = WorkQueue::new(memory(send_slots_log2)?, send_slots_log2);
+        let (receive, receives) = WorkQueue::new(memory(receive_wqes_log2)?, receive_wqes_log2);
         let (number, first_psn) = {
             let ids = &mut *lock(&device.ids);
             let number = ids.queue_pairs.allocate_unpredictable(&mut ids.rng, QPN_BITS, RESERVED_QPNS)?;
@@ -111,39 +113,46 @@ impl ProtectionDomain {
             send_base: send.memory.device_address(),
             receive_base: receive.memory.device_address(),
         };
-        let attached = srq.map_or(Ok(()), |srq| srq.attach(&receive_completions.shared));
-        attached.inspect_err(|_| lock(&device.ids).queue_pairs.free(number))?;
-        let memory = [&send.memory, &receive.memory];
+        let srq = srq.map(|srq| srq.attach(&receive_completions.shared)).transpose();
+        let srq = srq.inspect_err(|_| lock(&device.ids).queue_pairs.free(number))?;
         let object = NewObject {
             opcode: CommandOpcode::CreateQueuePair,
             number,
             body: Body::CreateQueuePair(body),
-            memory: &memory,
+            memory: &[&send.memory, &receive.memory],
         };
         self.shared.create(object, |ids| {
-            if let Some(srq) = srq {
-                srq.detach(&receive_completions.shared);
-            }
+            let reserved = srq.as_ref().map_or(0, SharedReceiveQueueUse::release);
+            receive_completions.shared.unreserve(reserved);
             ids.queue_pairs.free(number);
         })?;
-        let shared = Arc::new(QueuePairShared {
+        let life = Arc::new(Life {
             domain: Arc::clone(&self.shared),
-            number,
+            number: Number::new(device, number),
             signal_all,
-            send: Mutex::new(send),
-            receive: Mutex::new(receive),
             send_completions: Arc::clone(&send_completions.shared),
             receive_completions: Arc::clone(&receive_completions.shared),
-            srq: srq.map(Arc::clone),
+            has_srq: srq.is_some(),
             last_receive: Arc::default(),
+            memory: [send.memory.share(), receive.memory.share()],
+            first_psn: AtomicU32::new(first_psn),
+            state: Mutex::new(QpState::Reset),
         });
-        if srq.is_some() {
-            device.routes.add_last_receive(number, &shared.last_receive);
+        if life.has_srq {
+            device.routes.add_last_receive(number, &life.last_receive);
         }
-        let weak = Arc::downgrade(&shared);
-        let user: Weak<dyn Retire> = weak;
-        shared.send_completions.attach(number, Weak::clone(&user));
-        shared.receive_completions.attach(number, user);
-        Ok(QueuePair::created(shared, first_psn))
+        let own = |send, receive, srq| {
+            let number = Arc::clone(&life.number);
+            Box::new(Completing { number, send, receive, srq })
+        };
+        if Arc::ptr_eq(&life.send_completions, &life.receive_completions) {
+            life.send_completions.attach(number, own(Some(sends), Some(receives), srq));
+        } else {
+            life.send_completions.attach(number, own(Some(sends), None, None));
+            life.receive_completions.attach(number, own(None, Some(receives), srq));
+        }
+        let send = SendHalf { life: Arc::clone(&life), queue: send, read_atomic: 0 };
+        let receive = ReceiveHalf { life, queue: receive };
+        Ok(QueuePair::of_halves(Box::new(Halves { send, receive })))
     }
 }

@@ -1,98 +1,30 @@
 //! Queue pairs: their transitions, and their destruction.
 
 use super::connection_info::ConnectionInfo;
+use super::halves::{Halves, ReceiveHalf, SendHalf};
+use super::life::Life;
 use super::options::{ConnectOptions, ReceiveOptions, SendOptions};
-use super::queues::QueuePairShared;
 use super::state::{self, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, State};
 use crate::address_handle::{AddressHandle, Path};
-use crate::completion::Completion;
+use crate::device::DeviceShared;
 use crate::encoding::path_mtu;
 use crate::error::{Error, check_option};
-use crate::mapping::Mapping;
-use crate::memory::Purpose;
 use crate::remote_memory::RemoteRights;
-use crate::sync::{Mutex, lock};
-use crate::work_queue::WorkQueue;
+use crate::sync::lock;
 use rand::Rng;
-use rnic_layout::admin::{
-    BODY_OFFSET, Body, COMMAND_BYTES, CommandOpcode, ModifyQueuePair, QUEUE_PAIR_QUERY_BYTES, Query,
-};
+use rnic_layout::admin::ModifyQueuePair;
 use rnic_layout::limits::QPN_BITS;
 use rnic_layout::path::flow_label;
 use rnic_layout::state::{AttributeMask, QpState, Service, transition};
-use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The part of a queue pair that transitions keep. Dropping it destroys the queue pair on the card.
-struct Owned {
-    shared: Arc<QueuePairShared>,
-    /// First PSN of this end.
-    first_psn: u32,
-    /// Largest number of READs and atomics in flight; zero before RTS.
-    read_atomic: u8,
-    /// State of the last transition. The card may have moved the queue pair to the error state since.
-    state: QpState,
-}
-
-impl Owned {
-    /// Gives back the receives that the queue pair has taken from its SRQ, before a transition or its end makes the card forget
-    /// them: in the error state it completes the receive of a message that has not ended, and then raises the event
-    /// `last_wqe_reached` (protocol 4.5). If the card does not raise it in time, the receives are lost to the SRQ.
-    fn give_back_receives(&self) {
-        let QueuePairShared { domain, number, srq, last_receive, .. } = &*self.shared;
-        if srq.is_none() || matches!(self.state, QpState::Reset | QpState::Init) {
-            return;
-        }
-        last_receive.is_ending.store(true, Ordering::Release);
-        let device = &domain.device;
-        let mask = AttributeMask::STATE.0;
-        let body = ModifyQueuePair { mask, next_state: QpState::Error, ..ModifyQueuePair::at_reset() };
-        // In the error state already, it stays there.
-        if device.execute(CommandOpcode::ModifyQueuePair, *number, Body::ModifyQueuePair(body)).is_err() {
-            return;
-        }
-        let deadline = device.function.now() + device.options.timeout;
-        while !last_receive.is_reached.load(Ordering::Acquire) && device.function.now() < deadline {
-            device.function.idle();
-            device.events.collect();
-        }
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        self.give_back_receives();
-        let QueuePairShared { domain, number, send, receive, .. } = &*self.shared;
-        let memory = [lock(send).memory.share(), lock(receive).memory.share()];
-        if !domain.destroy(CommandOpcode::DestroyQueuePair, *number, &memory.each_ref()) {
-            // The card may still have the queue pair, so its number, its reserved CQEs and its place in an SRQ stay in use.
-            // Requests that are not done do not complete; their regions are dropped with `shared`, and each is kept unless
-            // the card confirms its end.
-            for completions in [&self.shared.send_completions, &self.shared.receive_completions] {
-                completions.flush(|_| 0);
-            }
-            return;
-        }
-        let flush = |queue: &Mutex<WorkQueue>, pending: &mut VecDeque<Completion>| {
-            lock(queue).flush(*number, pending)
-        };
-        self.shared.send_completions.detach(*number, |pending| flush(send, pending));
-        self.shared.receive_completions.detach(*number, |pending| flush(receive, pending));
-        if let Some(srq) = &self.shared.srq {
-            domain.device.routes.remove_last_receive(*number);
-            srq.detach(&self.shared.receive_completions);
-        }
-        lock(&domain.device.ids).queue_pairs.free(*number);
-    }
-}
-
 /// Reliable connected queue pair in state `S`. Dropping it destroys it; posted requests that are not done complete as
 /// flushed, and so does a receive that it has taken from an SRQ.
 pub struct QueuePair<S: State> {
-    owned: Owned,
+    pub(super) halves: Box<Halves>,
     state: PhantomData<S>,
 }
 
@@ -125,16 +57,17 @@ impl<S: State> From<TransitionError<S>> for Error {
 }
 
 impl<S: State> QueuePair<S> {
-    fn from_owned(owned: Owned) -> Self {
-        Self { owned, state: PhantomData }
+    /// Puts a queue pair together.
+    pub(super) fn of_halves(halves: Box<Halves>) -> Self {
+        Self { halves, state: PhantomData }
     }
 
-    pub(super) fn shared(&self) -> &QueuePairShared {
-        &self.owned.shared
+    fn life(&self) -> &Life {
+        &self.halves.send.life
     }
 
-    pub(super) fn read_atomic(&self) -> u8 {
-        self.owned.read_atomic
+    fn device(&self) -> &DeviceShared {
+        &self.life().domain.device
     }
 
     /// Executes the transition to `T` with its required attributes, which `fill` sets.
@@ -153,29 +86,17 @@ impl<S: State> QueuePair<S> {
     ) -> Result<QueuePair<T>, TransitionError<S>> {
         let row = transition(Service::ReliableConnected, S::STATE, T::STATE);
         let mask = row.map_or(AttributeMask::NONE, |row| row.required).and(optional);
-        let mut body = ModifyQueuePair::at_reset();
+        let mut body = ModifyQueuePair { next_state: T::STATE, ..ModifyQueuePair::at_reset() };
         fill(&mut body);
-        match self.execute_modify(T::STATE, mask, body) {
-            Ok(()) => {
-                let mut owned = self.owned;
-                owned.state = T::STATE;
-                Ok(QueuePair::from_owned(owned))
-            }
+        match self.life().modify(mask.and(AttributeMask::STATE), body) {
+            Ok(()) => Ok(QueuePair::of_halves(self.halves)),
             Err(error) => Err(TransitionError { error, queue_pair: self }),
         }
     }
 
-    fn execute_modify(&self, to: QpState, mask: AttributeMask, body: ModifyQueuePair) -> Result<(), Error> {
-        let QueuePairShared { domain, number, .. } = self.shared();
-        let mask = mask.and(AttributeMask::STATE).0;
-        let body = Body::ModifyQueuePair(ModifyQueuePair { mask, next_state: to, ..body });
-        domain.device.execute(CommandOpcode::ModifyQueuePair, *number, body)?;
-        Ok(())
-    }
-
     /// Returns the queue pair number.
     pub fn number(&self) -> u32 {
-        self.owned.shared.number
+        self.life().number.qp_number
     }
 
     /// Parameters of this end of the connection, for the peer, with the source address of this index.
@@ -184,7 +105,7 @@ impl<S: State> QueuePair<S> {
     ///
     /// [`Error::Option`] if the card was opened with fewer source addresses.
     pub fn info(&self, index: usize) -> Result<ConnectionInfo, Error> {
-        let device = &self.owned.shared.domain.device;
+        let device = self.device();
         let addresses = device.options.source_addresses();
         let gid = addresses.get(index).copied().ok_or(Error::Option {
             name: "source address index",
@@ -194,7 +115,7 @@ impl<S: State> QueuePair<S> {
         })?;
         Ok(ConnectionInfo {
             qp_number: self.number(),
-            first_psn: self.owned.first_psn,
+            first_psn: self.life().first_psn.load(Ordering::Relaxed),
             gid,
             mac: device.options.mac,
             path_mtu: device.options.active_mtu,
@@ -203,8 +124,7 @@ impl<S: State> QueuePair<S> {
 
     /// Number of requests that are posted and have not completed: sends, and receives of the own receive queue.
     pub fn in_flight(&self) -> (usize, usize) {
-        let QueuePairShared { send, receive, .. } = &*self.owned.shared;
-        (lock(send).posted.len(), lock(receive).posted.len())
+        (self.halves.send.in_flight(), self.halves.receive.in_flight())
     }
 
     /// Moves the queue pair to the error state. All posted requests complete as flushed, in order.
@@ -223,18 +143,11 @@ impl<S: State> QueuePair<S> {
     ///
     /// If the card cannot execute the command, because it has failed or was removed.
     pub fn reset(self) -> Result<QueuePair<Reset>, TransitionError<S>> {
-        self.owned.give_back_receives();
+        self.life().give_back_receives();
         let mut queue_pair = self.modify::<Reset>(|_| {})?;
-        let Owned { shared, first_psn, .. } = &mut queue_pair.owned;
-        // The next life has an event of its own.
-        shared.last_receive.is_ending.store(false, Ordering::Release);
-        shared.last_receive.is_reached.store(false, Ordering::Release);
-        *first_psn = random_psn(&mut lock(&shared.domain.device.ids).rng);
-        let flush = |queue: &Mutex<WorkQueue>, pending: &mut VecDeque<Completion>| {
-            lock(queue).flush(shared.number, pending)
-        };
-        shared.send_completions.flush(|pending| flush(&shared.send, pending));
-        shared.receive_completions.flush(|pending| flush(&shared.receive, pending));
+        queue_pair.halves.begin_again();
+        let first_psn = random_psn(&mut lock(&queue_pair.device().ids).rng);
+        queue_pair.life().first_psn.store(first_psn, Ordering::Relaxed);
         Ok(queue_pair)
     }
 }
@@ -245,11 +158,6 @@ pub(super) fn random_psn(rng: &mut impl Rng) -> u32 {
 }
 
 impl QueuePair<Reset> {
-    /// Takes over a queue pair that was created on the card.
-    pub(super) fn created(shared: Arc<QueuePairShared>, first_psn: u32) -> Self {
-        Self::from_owned(Owned { shared, first_psn, read_atomic: 0, state: QpState::Reset })
-    }
-
     /// Moves the queue pair to INIT. `rights` are the operations that the peer may execute, each only on regions that allow it
     /// too.
     ///
@@ -281,7 +189,7 @@ impl QueuePair<Init> {
         address: &AddressHandle,
         options: &ReceiveOptions,
     ) -> Result<QueuePair<ReadyToReceive>, TransitionError<Init>> {
-        let domain = &self.owned.shared.domain;
+        let domain = &self.life().domain;
         if !Arc::ptr_eq(address.domain(), domain) {
             let error = Error::Mixed { what: "queue pair and address handle", owner: "protection domains" };
             return Err(TransitionError { error, queue_pair: self });
@@ -313,7 +221,7 @@ impl QueuePair<Init> {
         peer: &ConnectionInfo,
         options: &ConnectOptions,
     ) -> Result<QueuePair<ReadyToSend>, Error> {
-        let domain = Arc::clone(&self.owned.shared.domain);
+        let domain = Arc::clone(&self.life().domain);
         let direct =
             Path { flow_label: flow_label(self.number(), peer.qp_number), ..Path::new(peer.gid, peer.mac) };
         let address = AddressHandle::create(&domain, &options.path.unwrap_or(direct))?;
@@ -338,14 +246,14 @@ impl QueuePair<ReadyToReceive> {
         self,
         options: &SendOptions,
     ) -> Result<QueuePair<ReadyToSend>, TransitionError<ReadyToReceive>> {
-        let send_psn = self.owned.first_psn;
-        let limit = self.owned.shared.domain.device.limits.queues.read_atomic;
+        let send_psn = self.life().first_psn.load(Ordering::Relaxed);
+        let limit = self.device().limits.queues.read_atomic;
         let read_atomic = options.read_atomic.unwrap_or(limit);
         if let Err(error) = check_option("read_atomic", read_atomic.into(), 0, limit.into()) {
             return Err(TransitionError { error, queue_pair: self });
         }
         let mut queue_pair = self;
-        queue_pair.owned.read_atomic = read_atomic;
+        queue_pair.halves.send.read_atomic = read_atomic;
         queue_pair.modify(|body| {
             body.timeout = options.timeout;
             body.retry_count = options.retry_count;
@@ -357,6 +265,26 @@ impl QueuePair<ReadyToReceive> {
 }
 
 impl QueuePair<ReadyToSend> {
+    /// Splits the queue pair into its send queue and its receive queue, which two threads can use at the same time.
+    /// [`SendHalf::join`] puts them together again.
+    ///
+    /// ```
+    /// # use rnic_driver::{PostError, QueuePair, ReceiveRequest, SendRequest, state::ReadyToSend};
+    /// # use std::thread;
+    /// fn both_ways(queue_pair: QueuePair<ReadyToSend>) -> QueuePair<ReadyToSend> {
+    ///     let (mut send, mut receive) = queue_pair.split();
+    ///     thread::scope(|scope| {
+    ///         scope.spawn(|| (0..8).try_for_each(|wr_id| send.post_send(SendRequest::send(wr_id))));
+    ///         scope.spawn(|| (0..8).try_for_each(|wr_id| receive.post_receive(ReceiveRequest::new(wr_id))));
+    ///     });
+    ///     send.join(receive).expect("they are halves of one queue pair")
+    /// }
+    /// ```
+    pub fn split(self) -> (SendHalf, ReceiveHalf) {
+        let Halves { send, receive } = *self.halves;
+        (send, receive)
+    }
+
     /// Moves the queue pair to SQD: sends in flight finish, later ones wait until [`QueuePair::resume`]. If `raises_event` is
     /// set, the card raises [`AsyncEvent::SendQueueDrained`](rnic_layout::queue::event::AsyncEvent) when no send is in flight
     /// (protocol 3.10); their completions may be polled after that.
@@ -369,6 +297,21 @@ impl QueuePair<ReadyToSend> {
         raises_event: bool,
     ) -> Result<QueuePair<SendQueueDrain>, TransitionError<ReadyToSend>> {
         self.modify_with(AttributeMask::DRAIN_NOTIFY, |body| body.drain_notify = raises_event)
+    }
+}
+
+impl SendHalf {
+    /// Joins the two halves of a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// Returns both if they belong to two queue pairs.
+    pub fn join(self, receive: ReceiveHalf) -> Result<QueuePair<ReadyToSend>, (Self, ReceiveHalf)> {
+        if Arc::ptr_eq(&self.life, &receive.life) {
+            Ok(QueuePair::of_halves(Box::new(Halves { send: self, receive })))
+        } else {
+            Err((self, receive))
+        }
     }
 }
 
@@ -388,7 +331,7 @@ impl QueuePair<SendQueueDrain> {
     ///
     /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
     pub fn is_draining(&self) -> Result<bool, Error> {
-        Ok(self.query()?.requests_in_flight)
+        Ok(self.life().query()?.requests_in_flight)
     }
 }
 
@@ -400,19 +343,7 @@ impl<S: State> QueuePair<S> {
     ///
     /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
     pub fn has_failed(&self) -> Result<bool, Error> {
-        Ok(self.query()?.current_state == QpState::Error)
-    }
-
-    /// Queries the current attributes.
-    fn query(&self) -> Result<ModifyQueuePair, Error> {
-        let device = &self.owned.shared.domain.device;
-        let buffer = Mapping::new(&device.function, QUEUE_PAIR_QUERY_BYTES, Purpose::Ring)?;
-        let query = Query { buffer: buffer.device_address(), buffer_bytes: QUEUE_PAIR_QUERY_BYTES as u16 };
-        device.execute_with(CommandOpcode::QueryQueuePair, self.number(), Body::Query(query), &[&buffer])?;
-        // The card writes the create command, then the modify command.
-        let mut bytes = [0; ModifyQueuePair::BYTES];
-        buffer.memory().read(COMMAND_BYTES + BODY_OFFSET, &mut bytes);
-        Ok(ModifyQueuePair::parse(&bytes)?)
+        Ok(self.life().query()?.current_state == QpState::Error)
     }
 }
 

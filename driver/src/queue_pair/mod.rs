@@ -16,10 +16,16 @@
 //! | [`state`] | the states, as types |
 //! | `connection_info` | parameters that two peers exchange |
 //! | `options` | parameters of creation and of each transition |
-//! | `queues` | send and receive queue: WQEs, and retiring of requests |
-//! | `lifecycle` | transitions, destruction |
+//! | `queues` | the queue pair as its completion queues know it: retiring of requests |
+//! | `life` | what both halves share, destruction |
+//! | `halves` | send and receive queue: posting of requests |
+//! | `lifecycle` | transitions |
 //! | `create` | creation |
-//! | `post` | posting of requests |
+//! | `post` | posting to both halves |
+//! | [`raw`] | the same without types |
+//!
+//! Send queue and receive queue are two halves, each with a ring, a doorbell and a table of requests in flight of its own. Posting
+//! needs `&mut` of its half, and takes no lock; [`QueuePair::split`] gives the halves to two threads.
 
 // In the order of their imports.
 pub mod state;
@@ -28,11 +34,18 @@ mod connection_info;
 mod options;
 mod queues;
 
+mod life;
+
+mod halves;
+
 mod lifecycle;
 
 mod create;
 mod post;
 
+pub mod raw;
+
 pub use connection_info::ConnectionInfo;
+pub use halves::{ReceiveBatch, ReceiveHalf, SendBatch, SendHalf};
 pub use lifecycle::{QueuePair, TransitionError};
 pub use options::{ConnectOptions, QueuePairOptions, ReceiveOptions, SendOptions};

@@ -1,12 +1,10 @@
-//! Posting of work requests to a queue pair.
+//! Posting of work requests to a queue pair that is not split.
 
+use super::halves::{ReceiveBatch, SendBatch};
 use super::lifecycle::QueuePair;
 use super::state::{PostReceive, PostSend};
 use crate::post_error::{PostError, Refusal};
-use crate::sync::lock;
-use crate::work_queue::post_list;
 use crate::work_request::{ReceiveRequest, SendRequest};
-use rnic_layout::doorbell;
 
 impl<S: PostReceive> QueuePair<S> {
     /// Posts a receive.
@@ -14,14 +12,8 @@ impl<S: PostReceive> QueuePair<S> {
     /// # Errors
     ///
     /// [`PostError`] returns the request if it is refused.
-    pub fn post_receive(&mut self, mut request: ReceiveRequest) -> Result<(), PostError<ReceiveRequest>> {
-        let shared = self.shared();
-        let mut queue = lock(&shared.receive);
-        if let Err(reason) = shared.enqueue_receive(&mut queue, &mut request) {
-            return Err(PostError { reason, request });
-        }
-        shared.ring_doorbell(&doorbell::RECEIVE, &queue);
-        Ok(())
+    pub fn post_receive(&mut self, request: ReceiveRequest) -> Result<(), PostError<ReceiveRequest>> {
+        self.halves.receive.post_receive(request)
     }
 
     /// Posts receives from the front of a list, with one doorbell. Posted requests are removed from the list.
@@ -30,13 +22,12 @@ impl<S: PostReceive> QueuePair<S> {
     ///
     /// [`Refusal`] of the request that is now the first of the list; those before it were posted.
     pub fn post_receives(&mut self, requests: &mut Vec<ReceiveRequest>) -> Result<(), Refusal> {
-        let shared = self.shared();
-        let mut queue = lock(&shared.receive);
-        let (count, result) = post_list(requests, |request| shared.enqueue_receive(&mut queue, request));
-        if count != 0 {
-            shared.ring_doorbell(&doorbell::RECEIVE, &queue);
-        }
-        result
+        self.halves.receive.post_receives(requests)
+    }
+
+    /// Begins a list of receives with one doorbell, which is rung when the batch is dropped.
+    pub fn receive_batch(&mut self) -> ReceiveBatch<'_> {
+        self.halves.receive.batch()
     }
 }
 
@@ -47,14 +38,8 @@ impl<S: PostSend> QueuePair<S> {
     ///
     /// [`PostError`] returns the request if it is refused.
     #[expect(clippy::result_large_err, reason = "the error returns the request without an allocation")]
-    pub fn post_send(&mut self, mut request: SendRequest) -> Result<(), PostError<SendRequest>> {
-        let shared = self.shared();
-        let mut queue = lock(&shared.send);
-        if let Err(reason) = shared.enqueue_send(&mut queue, &mut request, self.read_atomic()) {
-            return Err(PostError { reason, request });
-        }
-        shared.ring_doorbell(&doorbell::SEND, &queue);
-        Ok(())
+    pub fn post_send(&mut self, request: SendRequest) -> Result<(), PostError<SendRequest>> {
+        self.halves.send.post_send(request)
     }
 
     /// Posts send requests from the front of a list, with one doorbell. Posted requests are removed from the list.
@@ -63,14 +48,22 @@ impl<S: PostSend> QueuePair<S> {
     ///
     /// [`Refusal`] of the request that is now the first of the list; those before it were posted.
     pub fn post_sends(&mut self, requests: &mut Vec<SendRequest>) -> Result<(), Refusal> {
-        let shared = self.shared();
-        let mut queue = lock(&shared.send);
-        let read_atomic = self.read_atomic();
-        let (count, result) =
-            post_list(requests, |request| shared.enqueue_send(&mut queue, request, read_atomic));
-        if count != 0 {
-            shared.ring_doorbell(&doorbell::SEND, &queue);
-        }
-        result
+        self.halves.send.post_sends(requests)
+    }
+
+    /// Begins a list of send requests with one doorbell, which is rung when the batch is dropped.
+    ///
+    /// ```
+    /// # use rnic_driver::{PostError, QueuePair, SendRequest, state::ReadyToSend};
+    /// fn count(queue_pair: &mut QueuePair<ReadyToSend>) -> Result<(), PostError<SendRequest>> {
+    ///     let mut batch = queue_pair.send_batch();
+    ///     for number in 0..10u64 {
+    ///         batch.post(SendRequest::send(number).inline(&number.to_be_bytes()))?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn send_batch(&mut self) -> SendBatch<'_> {
+        self.halves.send.batch()
     }
 }

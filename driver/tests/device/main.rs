@@ -61,3 +61,4 @@ mod posting;
 mod shared_receives;
 mod start;
 mod unconfirmed;
+mod untyped;

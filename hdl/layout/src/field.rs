@@ -146,6 +146,7 @@ impl Field {
     /// # Panics
     ///
     /// If the field is wider than 64 bits, or `bytes` is shorter than the record.
+    #[inline]
     pub fn get(&self, bytes: &[u8]) -> u64 {
         assert!(self.width <= 64, "a field of {} bits is read with get_wide or as bytes", self.width);
         self.get_wide(bytes) as u64
@@ -156,6 +157,7 @@ impl Field {
     /// # Panics
     ///
     /// If the field is wider than 128 bits, or `bytes` is shorter than the record.
+    #[inline]
     pub fn get_wide(&self, bytes: &[u8]) -> u128 {
         assert!(self.width <= 128, "a field of {} bits is read as bytes", self.width);
         let first = (self.offset / 8) as usize;
@@ -179,6 +181,7 @@ impl Field {
     /// # Panics
     ///
     /// If `bytes` is shorter than the record.
+    #[inline]
     pub fn set(&self, bytes: &mut [u8], value: u64) -> Result<(), FieldError> {
         self.check(value)?;
         self.put(bytes, u128::from(value));
@@ -209,6 +212,7 @@ impl Field {
     /// # Errors
     ///
     /// An error that names the field, the number and what is allowed.
+    #[inline]
     pub fn check(&self, value: u64) -> Result<(), FieldError> {
         if let Some(table) = self.values
             && table.find(value).is_none()
@@ -226,6 +230,7 @@ impl Field {
         FieldError { record: self.record, field: self.name, value, allowed }
     }
 
+    #[inline]
     fn put(&self, bytes: &mut [u8], value: u128) {
         assert!(self.width <= 128, "a field of {} bits is written as bytes", self.width);
         let mut bit = self.offset;
@@ -375,6 +380,7 @@ impl Record {
     /// # Errors
     ///
     /// If `bytes` is too short, or a reserved bit is one; the error names the first such range.
+    #[inline]
     pub fn check_reserved(&self, bytes: &[u8]) -> Result<(), FieldError> {
         self.check_length(bytes.len())?;
         for &(first, end) in self.reserved {
@@ -409,6 +415,7 @@ impl Record {
     /// # Errors
     ///
     /// If it is too short.
+    #[inline]
     pub fn check_length(&self, bytes: usize) -> Result<(), FieldError> {
         if bytes < self.bytes() {
             return Err(FieldError {
@@ -523,6 +530,7 @@ pub trait FieldValue: Copy + Sized {
 macro_rules! integers {
     ($($int:ty),*) => {$(
         impl FieldValue for $int {
+            #[inline]
             fn read(field: &Field, bytes: &[u8]) -> Result<Self, FieldError> {
                 let value = field.get(bytes);
                 field.check(value)?;
@@ -531,6 +539,7 @@ macro_rules! integers {
                 })
             }
 
+            #[inline]
             fn write(self, field: &Field, bytes: &mut [u8]) -> Result<(), FieldError> {
                 field.set(bytes, u64::from(self))
             }
@@ -540,22 +549,26 @@ macro_rules! integers {
 integers!(u8, u16, u32, u64);
 
 impl FieldValue for bool {
+    #[inline]
     fn read(field: &Field, bytes: &[u8]) -> Result<Self, FieldError> {
         let value = field.get(bytes);
         field.check(value)?;
         Ok(value != 0)
     }
 
+    #[inline]
     fn write(self, field: &Field, bytes: &mut [u8]) -> Result<(), FieldError> {
         field.set(bytes, u64::from(self))
     }
 }
 
 impl FieldValue for u128 {
+    #[inline]
     fn read(field: &Field, bytes: &[u8]) -> Result<Self, FieldError> {
         Ok(field.get_wide(bytes))
     }
 
+    #[inline]
     fn write(self, field: &Field, bytes: &mut [u8]) -> Result<(), FieldError> {
         field.set_wide(bytes, self)
     }
@@ -563,6 +576,7 @@ impl FieldValue for u128 {
 
 /// Bytes that keep their order: immediate data, addresses in wire order, inline payload.
 impl<const N: usize> FieldValue for [u8; N] {
+    #[inline]
     fn read(field: &Field, bytes: &[u8]) -> Result<Self, FieldError> {
         assert!(
             field.offset.is_multiple_of(8) && field.width as usize == N * 8,
@@ -574,6 +588,7 @@ impl<const N: usize> FieldValue for [u8; N] {
         Ok(value)
     }
 
+    #[inline]
     fn write(self, field: &Field, bytes: &mut [u8]) -> Result<(), FieldError> {
         assert!(
             field.offset.is_multiple_of(8) && field.width as usize == N * 8,
@@ -641,6 +656,7 @@ macro_rules! values {
         impl $crate::field::FieldValue for $name {
             const VALUES: Option<&'static $crate::field::ValueTable> = Some(&$name::TABLE);
 
+            #[inline]
             fn read(field: &$crate::field::Field, bytes: &[u8]) -> Result<Self, $crate::field::FieldError> {
                 let value = field.get(bytes);
                 Self::from_number(value).ok_or($crate::field::FieldError {
@@ -651,6 +667,7 @@ macro_rules! values {
                 })
             }
 
+            #[inline]
             fn write(self, field: &$crate::field::Field, bytes: &mut [u8]) -> Result<(), $crate::field::FieldError> {
                 field.set(bytes, u64::from(self.number()))
             }

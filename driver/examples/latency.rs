@@ -63,8 +63,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let registers = function.bar(REGISTER_BAR)?;
 
     let offset = u64::from(REG_SCRATCH.offset);
+    let before = processor_time(server)?;
     let mut reads = times(COUNT, || assert_ne!(registers.read64(offset), u64::MAX, "no card answers"));
+    let busy = processor_time(server)? - before;
     print("register read", &mut reads, Duration::from_micros(50));
+    println!("{:<16} {:.2?} of processor time for each", "  its server", busy / COUNT as u32);
 
     let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
     let mut doorbells = Vec::new();

@@ -17,7 +17,7 @@ const LOG2_MAX: u32 = 14;
 
 /// Makes an object of each size from the smallest on, and must fail on both sides of the sizes that the card has.
 fn sizes<T>(kind: &str, largest: u8, make: impl Fn(u32) -> Result<T, Error>) -> Result<()> {
-    let (smallest, largest) = (u32::from(RING_LOG2_MIN), u32::from(largest));
+    let (smallest, largest) = (RING_LOG2_MIN, u32::from(largest));
     for log2 in smallest..=largest.min(LOG2_MAX) {
         make(log2)?;
     }

@@ -135,7 +135,12 @@ impl DeviceShared {
 
 impl Drop for DeviceShared {
     fn drop(&mut self) {
-        let is_reset = reset(&*self.function, &self.registers, self.options.timeout).is_ok();
+        let reset = || reset(&*self.function, &self.registers, self.options.timeout);
+        let is_reset = match reset() {
+            // A function-level reset under the driver has turned the BARs off.
+            Err(Error::Absent) => config_space::enable_registers(&*self.function).is_ok() && reset().is_ok(),
+            outcome => outcome.is_ok(),
+        };
         // Whether that succeeds shows nothing: a card that was removed fails here too.
         let _ = config_space::enable_registers(&*self.function);
         if is_reset || self.function.isolates_memory() {

@@ -26,8 +26,9 @@ const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-mess
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it. The reference endpoint and the monitor of frames see the contract alone, so that a
 /// mistake in the hardware or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no
-/// design, the model of the protocol nobody.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 27] = [
+/// design, the model of the protocol nobody. The driver knows no simulator; only its suite of all back ends runs on the simulated
+/// machine, which is why that is a dependency of its tests, and of those of its command line.
+const MAY_KNOW: [(&str, &[&str], &[&str]); 29] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
@@ -60,7 +61,13 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 27] = [
         ],
         &[],
     ),
-    ("rnic-driver", &["rnic-layout"], &[]),
+    ("rnic-driver", &["rnic-layout"], &["rnic-machine", "rnic-stimulus", "rnic-suite", "verilator-sys"]),
+    ("rnic-suite", &["rnic-driver", "rnic-layout"], &[]),
+    (
+        "rnic-cli",
+        &["rnic-driver", "rnic-layout", "rnic-suite"],
+        &["rnic-hdl", "rnic-machine", "verilator-sys"],
+    ),
     ("verilator-sys", &[], &[]),
     ("rnic-stimulus", &["rnic-layout"], &[]),
     ("rnic-endpoint", &["rnic-layout"], &["rnic-stimulus"]),
@@ -106,10 +113,12 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 27] = [
     ),
 ];
 
-/// Dependencies of one kind, by name.
+/// Dependencies of one kind, by name, on any target.
 fn dependencies(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
-    let table = manifest.get(kind).and_then(toml::Value::as_table);
-    table.into_iter().flat_map(|table| table.keys().cloned()).collect()
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let targets = targets.into_iter().flat_map(|targets| targets.values().filter_map(toml::Value::as_table));
+    let tables = targets.chain([manifest]).filter_map(|table| table.get(kind)?.as_table());
+    tables.flat_map(|table| table.keys().cloned()).collect()
 }
 
 /// Crates of the workspace: the folder and the manifest of each.
@@ -304,8 +313,10 @@ fn the_readme_links_the_documents_that_code_cites() {
 }
 
 /// Folders whose public items all have a sentence: everything but tests.
-const DOCUMENTED: [&str; 18] = [
+const DOCUMENTED: [&str; 20] = [
+    "driver/cli/src/",
     "driver/src/",
+    "driver/suite/src/",
     "hdl/blocks/src/",
     "hdl/complete/src/",
     "hdl/control/src/",

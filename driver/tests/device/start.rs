@@ -127,6 +127,19 @@ fn an_open_card_is_bus_master_and_a_closed_one_is_not() {
 }
 
 #[test]
+fn a_card_that_was_reset_under_the_driver_is_closed_and_opens_again() {
+    let function = FakeFunction::new(1);
+    let device = open(&function).unwrap();
+    function.reset().unwrap();
+    assert!(matches!(device.check(), Err(Error::Absent)), "the BARs are off");
+    drop(device);
+    let card = function.card();
+    assert_eq!((card.mappings(), card.command() & COMMAND_MEMORY), (0, COMMAND_MEMORY));
+    drop(card);
+    open(&function).unwrap();
+}
+
+#[test]
 fn another_major_version_is_refused_and_another_minor_is_not() {
     let error = open_faulty(Faults { layout_version: Some(2 << 16 | 7), ..Faults::default() });
     assert!(matches!(error, Error::LayoutVersion { found_major: 2, found_minor: 7 }));

@@ -3,6 +3,7 @@ use anyhow::{Context, Result, ensure};
 use rnic_layout::pci::{COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY, DEVICE, MSIX_PENDING_OFFSET, VENDOR};
 use rnic_layout::registers::counter;
 use rnic_machine::host::HostOptions;
+use rnic_machine::served::background::Background;
 use rnic_machine::served::server::{Server, Summary};
 use rnic_machine::world::{CardOptions, Port, World, model_options};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -14,7 +15,6 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use verilator_sys::{Model, ModelOptions, Optimization};
@@ -53,8 +53,7 @@ fn model() -> Result<Model> {
 /// A server in a thread of its own.
 struct Served {
     sockets: Vec<PathBuf>,
-    stop: UnixStream,
-    server: JoinHandle<std::io::Result<Summary>>,
+    server: Background,
     remarks: Arc<Mutex<Vec<String>>>,
     _folder: TempDir,
 }
@@ -77,9 +76,7 @@ impl Served {
         let remarks = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&remarks);
         let server = Server::new(world, &sockets, move |line| log.lock().unwrap().push(line.to_string()))?;
-        let (stop, stopped) = UnixStream::pair()?;
-        let server = std::thread::spawn(move || server.run(stopped));
-        Ok(Served { sockets, stop, server, remarks, _folder: folder })
+        Ok(Served { sockets, server: server.spawn()?, remarks, _folder: folder })
     }
 
     fn open(&self, card: usize) -> Result<Opened> {
@@ -88,9 +85,8 @@ impl Served {
         Ok(opened)
     }
 
-    fn end(mut self) -> Result<Summary> {
-        self.stop.write_all(&[1])?;
-        let summary = self.server.join().expect("the server has not panicked")?;
+    fn end(self) -> Result<Summary> {
+        let summary = self.server.end()?;
         ensure!(self.sockets.iter().all(|socket| !socket.exists()), "the sockets are removed");
         Ok(summary)
     }

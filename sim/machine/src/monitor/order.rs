@@ -16,7 +16,7 @@ use rnic_layout::doorbell::{self, CompletionDoorbell, EventDoorbell};
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use rnic_layout::queue::completion::Cqe;
 use rnic_layout::queue::event::{Eqe, EventKind};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bits of the free-running index of a ring.
 const INDEX_BITS: u32 = 24;
@@ -88,8 +88,8 @@ struct Progress {
     consumed: u32,
     /// Event queues: entries that were visible at the last interrupt.
     announced: u32,
-    /// Event queues: consumer index of the last doorbell that armed the queue.
-    armed_at: Option<u32>,
+    /// Event queues: consumer indices of the doorbells that armed the queue and have not had their interrupt, oldest first.
+    armed_at: VecDeque<u32>,
 }
 
 /// A work request whose payload the card places in memory.
@@ -126,7 +126,7 @@ impl OrderMonitor {
             ahead: BTreeSet::new(),
             consumed: 0,
             announced: 0,
-            armed_at: None,
+            armed_at: VecDeque::new(),
         });
     }
 
@@ -300,7 +300,7 @@ impl OrderMonitor {
                 continue;
             }
             is_known = true;
-            let was_unread = at.armed_at.take_if(|armed_at| is_before(*armed_at, at.visible)).is_some();
+            let was_unread = at.armed_at.pop_front_if(|armed_at| is_before(*armed_at, at.visible)).is_some();
             is_due |= at.visible != at.announced || was_unread;
             at.announced = at.visible;
         }
@@ -347,14 +347,29 @@ impl OrderMonitor {
             if let Some(at) = ring {
                 at.consumed = doorbell.consumer_index;
                 if doorbell.arm {
-                    at.armed_at = Some(doorbell.consumer_index);
+                    at.arm(doorbell.consumer_index);
                 }
             }
         }
     }
 }
 
+/// Doorbells that arm an event queue, of which the interrupts may still come.
+const ARMS_MAX: usize = 4;
+
 impl Progress {
+    /// Software arms an event queue. The queue is armed once however often that happens; but a doorbell that crosses an EQE on
+    /// its way finds it unread, and then makes an interrupt besides the one that the EQE has made.
+    fn arm(&mut self, consumer_index: u32) {
+        let equal = self.armed_at.iter().filter(|&&armed_at| armed_at == consumer_index).count();
+        if equal < 2 {
+            self.armed_at.push_back(consumer_index);
+        }
+        if self.armed_at.len() > ARMS_MAX {
+            self.armed_at.pop_front();
+        }
+    }
+
     /// An entry has become visible in a slot, with a phase bit.
     fn add(&mut self, time_ps: u64, slot: u32, phase: bool, log: &mut Log) {
         let entries = 1_u32 << self.ring.entries_log2;

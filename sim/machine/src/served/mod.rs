@@ -19,6 +19,7 @@
 //!
 //! The clock runs while something is in flight, and for a while afterwards, in which the card does what needs no host and no
 //! wire. Then it runs a fiftieth of the time, for the timers of the card. Without a client it stands.
+pub mod background;
 pub mod connection;
 pub mod function;
 pub mod memory;

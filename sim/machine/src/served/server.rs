@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 
 /// Requests of one client in a round.
 const REQUESTS_MAX: usize = 32;
-/// Events of the world in a round.
-const EVENTS: usize = 32;
+/// Events of the world in a round. A request waits for the end of a round, so there are few.
+const EVENTS: usize = 8;
 /// Register writes of a client that have not reached the card.
 const WRITES_MAX: usize = 256;
 /// Clients of one card that are to be told that another has it.

@@ -125,6 +125,28 @@ fn arming_with_unread_events_is_worth_one_interrupt() {
     bench.is_violated("without");
 }
 
+/// The second doorbell crosses the EQE on its way.
+#[test]
+fn each_of_two_doorbells_may_have_its_interrupt() {
+    let mut bench = Bench::new();
+    bench.arm(0);
+    bench.arm(0);
+    bench.event(0, 0);
+    bench.interrupt();
+    bench.interrupt();
+    bench.is_good();
+    bench.interrupt();
+    bench.is_violated("without");
+    // Of many doorbells that arm an armed queue, one can cross the EQE.
+    (0..9).for_each(|_| bench.arm(1));
+    bench.event(1, 0);
+    bench.interrupt();
+    bench.interrupt();
+    bench.is_good();
+    bench.interrupt();
+    bench.is_violated("without");
+}
+
 #[test]
 fn completions_that_become_visible_out_of_order_leave_a_gap() {
     let mut bench = Bench::new();

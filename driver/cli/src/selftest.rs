@@ -1,0 +1,114 @@
+//! `rnic selftest`: the checks of `rnic-suite`, one after the other.
+
+use crate::connect;
+use crate::output::print_json;
+use anyhow::{Result, ensure};
+use clap::Args;
+use rnic_suite::{CHECKS, Cards, Check, Connector, Outcome, Verdict};
+use serde::Serialize;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Exit code if no check failed, but some could not be run.
+const INCOMPLETE: u8 = 3;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The card: vfu:PATH or pci:ADDRESS.
+    device: String,
+    /// A second card on the same wire. Without it, messages are sent if the wire of the card leads back to it.
+    peer: Option<String>,
+    /// Only checks with this text in their name.
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
+    only: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Line {
+    name: &'static str,
+    claim: &'static str,
+    verdict: &'static str,
+    /// What was found, or is missing.
+    detail: Option<String>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    devices: Vec<String>,
+    passed: usize,
+    failed: usize,
+    not_run: usize,
+    seconds: f64,
+    checks: Vec<Line>,
+}
+
+impl From<Outcome> for Line {
+    fn from(outcome: Outcome) -> Self {
+        let Outcome { name, claim, verdict, duration } = outcome;
+        let (verdict, detail) = match verdict {
+            Verdict::Passed => ("passed", None),
+            Verdict::Failed(found) => ("failed", Some(found)),
+            Verdict::NotRun(missing) => ("not run", Some(missing)),
+        };
+        Self { name, claim, verdict, detail, seconds: duration.as_secs_f64() }
+    }
+}
+
+/// Connects to a card by its name.
+fn connector(text: &str) -> Result<Connector> {
+    let name = connect::name(text)?;
+    Ok(Box::new(move || name.connect()))
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let checks: Vec<&Check> = CHECKS.iter().filter(|check| check.name.contains(&options.only)).collect();
+    ensure!(!checks.is_empty(), "no check has `{}` in its name", options.only);
+    let first = connector(&options.device)?;
+    let cards = match &options.peer {
+        Some(peer) => {
+            ensure!(*peer != options.device, "{peer} cannot be its own peer; name one card, or two");
+            Cards::two(first, connector(peer)?)
+        }
+        None => Cards::one(first),
+    };
+    let devices: Vec<String> =
+        [Some(&options.device), options.peer.as_ref()].into_iter().flatten().cloned().collect();
+    // What concerns no check is an error of its own.
+    for device in &devices {
+        drop(connect::open(device)?);
+    }
+    if !options.json {
+        print_line!("{}", devices.join(" and "));
+    }
+    let start = Instant::now();
+    let mut lines: Vec<Line> = Vec::new();
+    for check in checks {
+        let line = Line::from(check.run(&cards));
+        if !options.json {
+            print_line!("  {:<8} {:>6.2} s  {:<22} {}", line.verdict, line.seconds, line.name, line.claim);
+            // The wire is missing for many checks, and named once.
+            let is_known = lines.last().is_some_and(|last| last.detail == line.detail);
+            if let Some(detail) = line.detail.as_ref().filter(|_| !is_known) {
+                print_line!("           {detail}");
+            }
+        }
+        lines.push(line);
+    }
+    let count = |verdict: &str| lines.iter().filter(|line| line.verdict == verdict).count();
+    let (passed, failed, not_run) = (count("passed"), count("failed"), count("not run"));
+    let seconds = start.elapsed().as_secs_f64();
+    if options.json {
+        print_json(&Report { devices, passed, failed, not_run, seconds, checks: lines })?;
+    } else {
+        print_line!("{passed} passed, {failed} failed, {not_run} not run, in {seconds:.1} s");
+    }
+    Ok(match (failed, not_run) {
+        (0, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(INCOMPLETE),
+        _ => ExitCode::FAILURE,
+    })
+}

@@ -8,11 +8,11 @@
 //!
 //! A card that is not bus master reaches no memory and raises no interrupt. A vector that is raised while it has no eventfd is
 //! pending, and is signalled as soon as it has one.
-use super::memory::ClientMemory;
+use super::memory::{ClientMemory, Withheld};
 use super::message::{CONFIG_REGION, Map, Refusal, Unmap};
 use super::session::Device;
 use crate::config_space::{ConfigSpace, Effect};
-use crate::host::{Bar, BufferId, MemoryError, Operation, RegisterAccess};
+use crate::host::{Access, Backing, Bar, BufferId, MemoryError, Operation, RegisterAccess};
 use crate::world::World;
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use rnic_layout::pci::{
@@ -271,13 +271,19 @@ impl Device for Attached<'_> {
         Ok(())
     }
 
-    fn map(&mut self, map: &Map, fd: OwnedFd) -> Result<(), Refusal> {
+    fn map(&mut self, map: &Map, fd: Option<OwnedFd>) -> Result<(), Refusal> {
         if self.function.mappings.len() >= MAPPINGS_MAX {
             return Err(Refusal::Exhausted);
         }
-        let (memory, access) = ClientMemory::new(fd, map, Arc::clone(&self.function.is_bus_master))?;
+        let (memory, access): (Box<dyn Backing>, Access) = match fd {
+            Some(fd) => {
+                let (memory, access) = ClientMemory::new(fd, map, Arc::clone(&self.function.is_bus_master))?;
+                (Box::new(memory), access)
+            }
+            None => (Box::new(Withheld::new(map)?), Access::Read),
+        };
         let host = self.world.host_mut(self.function.card).memory_mut();
-        let buffer = host.adopt(Box::new(memory));
+        let buffer = host.adopt(memory);
         let mapped = host.map(map.address, buffer, 0, map.bytes as usize, access);
         mapped.map_err(|error| {
             let _ = host.free(buffer);

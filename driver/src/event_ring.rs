@@ -148,6 +148,11 @@ impl State {
 }
 
 impl EventRing {
+    /// Interrupt vector of the queue; `None` if the back end does not deliver it.
+    pub(crate) fn delivered_vector(&self) -> Option<u32> {
+        (self.vector < self.function.interrupt_vectors()).then_some(self.vector)
+    }
+
     /// Allocates the ring of event queue `number`, with 2^`entries_log2` EQEs and interrupt `vector`.
     pub(crate) fn new(
         function: &Arc<dyn Function>,

@@ -14,6 +14,7 @@ use rnic_driver::{
 use rnic_layout::queue::completion::CompletionStatus;
 use std::env::args;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,8 +44,8 @@ impl End {
     /// Waits for completions, asleep between interrupts. Returns them by `wr_id`.
     fn complete(&self, count: usize) -> Outcome<Vec<Completion>> {
         let mut done = Vec::new();
-        while self.completions.poll(&mut done, count)? + done.len() < count {
-            if !self.completions.wait(PATIENCE)? {
+        while done.len() < count {
+            if self.completions.poll(&mut done, count)? == 0 && !self.completions.wait(PATIENCE)? {
                 return Err(format!("{} of {count} completions after {PATIENCE:?}", done.len()).into());
             }
         }
@@ -161,7 +162,17 @@ fn interrupt([first, second]: &mut [(End, QueuePair<ReadyToSend>); 2]) -> Outcom
     Ok(taken)
 }
 
-fn main() -> Outcome<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Outcome<()> {
     let names: Vec<String> = args().skip(1).collect();
     if !(1..=2).contains(&names.len()) {
         return Err("usage: messages <card> [<card>], as in pci:0000:65:00.0 or vfu:/run/card.sock".into());

@@ -197,9 +197,9 @@ impl Function for VfioFunction {
 
     fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
         let what = "a write of the configuration space";
-        // Windows are not accessed while the kernel may take them away.
-        let is_command = (COMMAND..COMMAND + 2).any(|place| (offset..).zip(bytes).any(|(at, _)| at == place));
-        if is_command {
+        // The kernel takes windows away when memory is switched off, so nobody may access them from before that on.
+        let is_command = offset == COMMAND;
+        if is_command && bytes.first().is_some_and(|&low| u16::from(low) & COMMAND_MEMORY == 0) {
             self.is_on.store(false, Ordering::SeqCst);
         }
         let count = pwrite(self.kernel.device(), bytes, self.config.offset + u64::from(offset));

@@ -92,8 +92,6 @@ pub enum Refusal {
     Busy,
     /// The device addresses are in use.
     Exists,
-    /// Nothing is there, or not of this size.
-    NotFound,
     /// The file descriptor does not allow what is asked of it.
     Denied,
     /// The client has too much of something already.
@@ -110,7 +108,6 @@ impl Refusal {
             Refusal::Unsupported => Errno::NOTSUP,
             Refusal::Busy => Errno::BUSY,
             Refusal::Exists => Errno::EXIST,
-            Refusal::NotFound => Errno::NOENT,
             Refusal::Denied => Errno::ACCESS,
             Refusal::Exhausted => Errno::NOSPC,
             Refusal::Failed => Errno::IO,

@@ -35,10 +35,10 @@ pub trait Device {
     /// If the addresses are in use, or the file is not fit for it.
     fn map(&mut self, map: &Map, fd: Option<OwnedFd>) -> Result<(), Refusal>;
 
-    /// Ends the accesses to mappings.
+    /// Ends the accesses to the mappings of a range, of which there may be none.
     ///
     /// # Errors
-    /// If there is no such mapping.
+    /// If a mapping is only partly in the range.
     fn unmap(&mut self, unmap: &Unmap) -> Result<(), Refusal>;
 
     /// Vectors of MSI-X.

@@ -239,7 +239,7 @@ in_debian usr/bin/qemu-system-x86_64 -L "$debian/usr/share/qemu" -L "$debian/usr
     -device intel-iommu,intremap=on,caching-mode=on "${devices[@]}" \
     -nodefaults -no-user-config -display none -serial stdio -no-reboot \
     -kernel "$(echo "$debian"/boot/vmlinuz-*)" -initrd "$folder/initramfs.gz" \
-    -append "console=ttyS0 intel_iommu=on no_timer_check panic=-1 quiet" </dev/null >"$folder/guest.log" 2>&1 &
+    -append "console=ttyS0 intel_iommu=on no_timer_check nowatchdog panic=-1 quiet" </dev/null >"$folder/guest.log" 2>&1 &
 guest=$!
 for ((try = 0; try < seconds_max * 10; try++)); do
     kill -0 "$guest" 2>/dev/null || break

@@ -11,6 +11,7 @@ use rnic_driver::{
     EventQueueOptions, Function, Options, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest,
     RemoteRights, SendRequest,
 };
+use rnic_layout::doorbell::Arm;
 use rnic_layout::queue::completion::CompletionStatus;
 use std::env::args;
 use std::error::Error;
@@ -148,7 +149,8 @@ fn interrupt([first, second]: &mut [(End, QueuePair<ReadyToSend>); 2]) -> Outcom
     let events = peer.completions.events();
     while events.take_interrupt()? {}
     check(events.interrupt_fd()?.is_some(), "a back end without file descriptors")?;
-    peer.completions.arm(rnic_layout::doorbell::Arm::Next);
+    peer.completions.arm(Arm::Next);
+    events.arm();
     peer_pair.post_receive(ReceiveRequest::new(1)).map_err(|refused| refused.reason)?;
     let began = Instant::now();
     pair.post_send(SendRequest::send(2)).map_err(|refused| refused.reason)?;

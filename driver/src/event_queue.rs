@@ -154,9 +154,9 @@ impl EventQueue {
     /// File descriptor for an event loop of the application: readable while the vector of this queue has an interrupt that
     /// nobody has taken. `None` if the back end has none, and the application polls or waits with the driver.
     ///
-    /// A loop arms its completion queues ([`CompletionQueue::arm`](crate::CompletionQueue::arm)), polls them once more, sleeps
-    /// until the file descriptor is readable, then calls [`Self::take_interrupt`] and reads what has arrived. Event queues that
-    /// share a vector share it.
+    /// A loop arms its completion queues ([`CompletionQueue::arm`](crate::CompletionQueue::arm)), polls them once more, arms the
+    /// event queue ([`Self::arm`]), sleeps until the file descriptor is readable, calls [`Self::take_interrupt`], and reads what has
+    /// arrived. Event queues that share a vector share it.
     ///
     /// # Errors
     ///
@@ -164,6 +164,11 @@ impl EventQueue {
     pub fn interrupt_fd(&self) -> Result<Option<BorrowedFd<'_>>, Error> {
         let vector = self.ring().delivered_vector();
         Ok(vector.map_or(Ok(None), |vector| self.device().function.interrupt_fd(vector))?)
+    }
+
+    /// Requests one interrupt, for the next event of this queue, or at once if there is one that nobody has read.
+    pub fn arm(&self) {
+        self.ring().arm();
     }
 
     /// Takes the interrupt of the vector of this queue. Returns whether there was one since the last call.

@@ -95,7 +95,7 @@ fn connect(devices: [&Device; 2]) -> Outcome<[(End, QueuePair<ReadyToSend>); 2]>
     let infos = [pairs[0].info(0)?, pairs[1].info(0)?];
     let mut connected = Vec::new();
     for (pair, peer) in pairs.into_iter().zip([infos[1], infos[0]]) {
-        connected.push(pair.connect(&peer, &ConnectOptions::default()).map_err(rnic_driver::Error::from)?);
+        connected.push(pair.connect(&peer, &ConnectOptions::default())?);
     }
     let [first, second] = ends;
     let pair = connected.remove(0);
@@ -133,7 +133,7 @@ fn exchange([first, second]: &mut [(End, QueuePair<ReadyToSend>); 2], salt: usiz
 
     let done = end.complete(LENGTHS.len() + 2)?;
     let read = done.last().ok_or("no completion")?;
-    check(read.message() == &pattern(salt, WINDOW_BYTES)[8192..14192], "what was read")?;
+    check(*read.message() == pattern(salt, WINDOW_BYTES)[8192..14192], "what was read")?;
     for (received, length) in peer.complete(LENGTHS.len())?.iter().zip(LENGTHS) {
         check(received.message() == pattern(salt + 1, length), "a message")?;
     }

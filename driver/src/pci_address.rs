@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub struct PciAddress {
     /// Domain (segment). Hosts have at least 16 bits of it, and virtual ones more.
     pub domain: u32,
-    /// Bus.
+    /// Bus, as the bridges above it are numbered.
     pub bus: u8,
     /// Device on the bus, below 32.
     pub device: u8,

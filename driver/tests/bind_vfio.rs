@@ -98,7 +98,7 @@ impl Machine {
 }
 
 fn bind(link: &Path, driver: &str) {
-    symlink(format!("../../../bus/pci/drivers/{driver}"), link).unwrap();
+    symlink(format!("../../drivers/{driver}"), link).unwrap();
 }
 
 #[test]

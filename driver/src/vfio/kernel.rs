@@ -21,9 +21,9 @@ use vfio_ioctls::{VfioContainer, VfioDevice, VfioError, VfioRegionInfoCap};
 use vmm_sys_util::eventfd::EventFd;
 
 /// Number of `VFIO_DEVICE_RESET`.
-const DEVICE_RESET: Opcode = opcode::none(VFIO_TYPE as u8, VFIO_BASE as u8 + 11);
+const DEVICE_RESET: Opcode = opcode::none(VFIO_TYPE, VFIO_BASE as u8 + 11);
 /// Number of `VFIO_IOMMU_GET_INFO`.
-const IOMMU_GET_INFO: Opcode = opcode::none(VFIO_TYPE as u8, VFIO_BASE as u8 + 12);
+const IOMMU_GET_INFO: Opcode = opcode::none(VFIO_TYPE, VFIO_BASE as u8 + 12);
 /// Words of the largest answer about an IOMMU: room for four thousand ranges.
 const ANSWER_WORDS: usize = 8192;
 

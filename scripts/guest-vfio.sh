@@ -273,5 +273,7 @@ fi
 expect "$cards" "FLReset+"
 expect "$cards" "MSI-X: Enable"
 expect "$cards" "Kernel driver in use: vfio-pci"
-! grep -E "^qemu-system.*(error|fail|refused|dma_)" "$folder/guest.log" || die "QEMU has complained; see $folder/guest.log"
+# The card has no error of its own to report to the guest, which QEMU warns of.
+! grep -E "^(qemu-system|vfio_)" "$folder/guest.log" | grep -v "warning: .*Could not enable error recovery" ||
+    die "QEMU has complained; see $folder/guest.log"
 step "the kernel's VFIO agrees with card and driver"

@@ -4,15 +4,8 @@
 
 use crate::error::Error;
 use crate::function::{Function, FunctionError};
-use rnic_layout::pci::{
-    BARS, COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY, DEVICE, MSIX_BAR, REVISION, SUBSYSTEM,
-    SUBSYSTEM_VENDOR, VENDOR,
-};
-
-/// Bytes of the header, which every configuration space has.
-const HEADER_BYTES: usize = 64;
-/// What a configuration space reads as where no function is.
-const NO_VENDOR: u16 = 0xffff;
+use crate::identity::{HEADER_BYTES, Identity, identity};
+use rnic_layout::pci::{BARS, COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY, MSIX_BAR};
 
 /// Sixteen bits of a configuration space that has a header.
 fn word(config: &[u8], offset: usize) -> u16 {
@@ -32,19 +25,13 @@ fn read(function: &dyn Function) -> Result<Option<Vec<u8>>, Error> {
 /// Fails unless the function is a card of this layout, with BARs of the right sizes. Writes nothing.
 pub(crate) fn identify(function: &dyn Function) -> Result<(), Error> {
     let Some(config) = read(function)? else { return Ok(()) };
-    if word(&config, 0) == NO_VENDOR {
-        function.check()?;
-        return Err(Error::Absent);
-    }
-    let revision = config[0x08].into();
-    for (what, found, expected) in [
-        ("vendor", word(&config, 0x00), VENDOR),
-        ("device", word(&config, 0x02), DEVICE),
-        ("subsystem vendor", word(&config, 0x2c), SUBSYSTEM_VENDOR),
-        ("subsystem", word(&config, 0x2e), SUBSYSTEM),
-        ("revision", revision, REVISION.into()),
-    ] {
-        if found != expected {
+    match identity(&config) {
+        Identity::Ours => {}
+        Identity::Absent => {
+            function.check()?;
+            return Err(Error::Absent);
+        }
+        Identity::Other { what, found, expected } => {
             return Err(Error::NotOurFunction { what, found, expected });
         }
     }

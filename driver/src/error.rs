@@ -53,9 +53,9 @@ pub enum Error {
         /// Field of the configuration space.
         what: &'static str,
         /// Its value.
-        found: u16,
+        found: u32,
         /// Value of the layout.
-        expected: u16,
+        expected: u32,
     },
     /// A BAR has not the size that the layout gives it.
     #[error(

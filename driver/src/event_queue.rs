@@ -11,6 +11,7 @@ use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateEventQueue};
 use rnic_layout::limits::{EQES_LOG2_MAX, RING_LOG2_MIN};
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +149,36 @@ impl EventQueue {
         let ring = self.ring();
         ring.wait(self.device().function.now() + limit, || ring.is_pending())?;
         ring.take()
+    }
+
+    /// File descriptor for an event loop of the application: readable while the vector of this queue has an interrupt that
+    /// nobody has taken. `None` if the back end has none, and the application polls or waits with the driver.
+    ///
+    /// A loop arms its completion queues ([`CompletionQueue::arm`](crate::CompletionQueue::arm)), polls them once more, arms the
+    /// event queue ([`Self::arm`]), sleeps until the file descriptor is readable, calls [`Self::take_interrupt`], and reads what has
+    /// arrived. Event queues that share a vector share it.
+    ///
+    /// # Errors
+    ///
+    /// A failure of the back end.
+    pub fn interrupt_fd(&self) -> Result<Option<BorrowedFd<'_>>, Error> {
+        let vector = self.ring().delivered_vector();
+        Ok(vector.map_or(Ok(None), |vector| self.device().function.interrupt_fd(vector))?)
+    }
+
+    /// Requests one interrupt, for the next event of this queue, or at once if there is one that nobody has read.
+    pub fn arm(&self) {
+        self.ring().arm();
+    }
+
+    /// Takes the interrupt of the vector of this queue. Returns whether there was one since the last call.
+    ///
+    /// # Errors
+    ///
+    /// A failure of the back end.
+    pub fn take_interrupt(&self) -> Result<bool, Error> {
+        let vector = self.ring().delivered_vector();
+        Ok(vector.map_or(Ok(false), |vector| self.device().function.take_interrupt(vector))?)
     }
 
     /// Number of asynchronous events that were discarded because the application did not poll them: by the driver, oldest

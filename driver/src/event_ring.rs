@@ -152,6 +152,11 @@ impl State {
 }
 
 impl EventRing {
+    /// Interrupt vector of the queue; `None` if the back end does not deliver it.
+    pub(crate) fn delivered_vector(&self) -> Option<u32> {
+        (self.vector < self.function.interrupt_vectors()).then_some(self.vector)
+    }
+
     /// Allocates the ring of event queue `number`, with 2^`entries_log2` EQEs and interrupt `vector`.
     pub(crate) fn new(
         function: &Arc<dyn Function>,
@@ -269,6 +274,11 @@ impl EventRing {
         self.doorbells.event(self.number, arm, state.ring.consumer_index());
     }
 
+    /// Requests one interrupt, for the next EQE, or at once if one is there that was not read.
+    pub(crate) fn arm(&self) {
+        self.ring_doorbell(&lock(&self.state), true);
+    }
+
     /// Delivers events until `done` returns true or the clock reaches `until`. Returns whether `done` did.
     pub(crate) fn wait(&self, until: Duration, done: impl Fn() -> bool) -> Result<bool, Error> {
         loop {
@@ -287,7 +297,7 @@ impl EventRing {
                 let ended = interrupts.ended(self.vector);
                 // EQEs written since `collect` raise the interrupt at once, and those that another thread has delivered
                 // since then end the wait, so none is missed.
-                self.ring_doorbell(&lock(&self.state), true);
+                self.arm();
                 let is_stale = || self.deliveries.load(Ordering::Acquire) != deliveries;
                 let until = until.min(now + INTERRUPT_WAIT_MAX);
                 interrupts.wait(&*self.function, self.vector, ended, until, is_stale)?;

@@ -8,14 +8,17 @@
 //!                         └── now, idle               time
 //! ```
 //!
-//! A back end is a vfio-user socket ([`crate::vfio_user`]) or a simulated card in this process, and may be a PCI function behind
-//! VFIO; the driver treats them alike. One rule makes that possible: **a card may make progress only inside calls of this
+//! A back end is a PCI function behind VFIO ([`crate::vfio`]), a vfio-user socket ([`crate::vfio_user`]), or a simulated card in
+//! this process; the driver treats them alike. One rule makes that possible: **a card may make progress only inside calls of this
 //! interface**. A simulated card advances inside calls of [`Function`] and [`Bar`] only. So every loop of the driver that waits
 //! calls [`Function::idle`], and measures its timeout with [`Function::now`], which a simulation answers with simulated time.
 
 use crate::memory::{Memory, Purpose};
+use crate::pci_address::PciAddress;
 use crate::server_error::ServerError;
+use crate::vfio_error::VfioError;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -122,6 +125,14 @@ pub enum FunctionError {
         /// What it does wrong.
         error: ServerError,
     },
+    /// A PCI function of this machine cannot be opened or used.
+    #[error("the PCI function {address} {error}")]
+    Vfio {
+        /// Its address.
+        address: PciAddress,
+        /// Why, and what to do.
+        error: VfioError,
+    },
     /// The memory is in this process alone, and the card in another.
     #[error(
         "memory of {bytes} bytes is not shared with the card's process; use memory of `Function::allocate`"
@@ -227,8 +238,8 @@ pub trait Function: Send + Sync {
         Ok(())
     }
 
-    /// Returns whether nothing is harmed if the card still accesses memory that was freed, because its pages are then used for
-    /// nothing else: they belong to a file that the card keeps. Then the driver frees the memory of a card that has not confirmed
+    /// Returns whether nothing is harmed if the card still accesses memory that was freed: its pages are then used for nothing
+    /// else, because they belong to a file that the card keeps, or an IOMMU refuses the access once they are unmapped. Then the driver frees the memory of a card that has not confirmed
     /// its reset, which it leaks otherwise.
     fn isolates_memory(&self) -> bool {
         false
@@ -315,8 +326,18 @@ pub trait Function: Send + Sync {
         }
     }
 
+    /// The file descriptor that is readable while the vector has an interrupt that was not taken, for an event loop of the
+    /// application; `None` if the back end has none, because it needs to be called to make progress.
+    ///
+    /// # Errors
+    ///
+    /// [`FunctionError::NoVector`] if the function has no such vector.
+    fn interrupt_fd(&self, vector: u32) -> Result<Option<BorrowedFd<'_>>, FunctionError> {
+        if vector < self.interrupt_vectors() { Ok(None) } else { Err(FunctionError::NoVector { vector }) }
+    }
+
     /// Resets the whole function, as a PCI function-level reset does. The card loses its registers, objects and rings, and
-    /// the configuration space what was written to it; DMA mappings of the back end remain.
+    /// the configuration space what was written to it, unless the back end restores that; DMA mappings of the back end remain.
     ///
     /// # Errors
     ///

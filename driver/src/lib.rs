@@ -29,10 +29,11 @@
 //! | [`SendRequest`], [`ReceiveRequest`] | posted to a queue pair or an SRQ | `ibv_post_send`, `ibv_post_recv` |
 //! | [`Completion`] | [`CompletionQueue::poll`] | `ibv_poll_cq` |
 //!
-//! A back end implements the traits of [`function`], over the memory of [`memory`]. [`vfio_user`] is the one for a card that
-//! another process serves; [`DeviceName`] connects to a card by its name, such as `vfu:/run/card.sock`. [`ring`] is the index and phase logic of
-//! all queues, and [`in_flight`] the table of requests in flight; both are public so that a model checker can run them alone. [`raw`] has queue pairs without types, for a library with the
-//! interface of the verbs.
+//! A back end implements the traits of [`function`], over the memory of [`memory`]. [`vfio`] is the one for a PCI function of this
+//! machine, [`vfio_user`] the one for a card that another process serves; [`DeviceName`] opens a card by its name, such as
+//! `pci:0000:65:00.0` or `vfu:/run/card.sock`. [`ring`] is the index and phase logic of all queues, and [`in_flight`] the table of
+//! requests in flight; both are public so that a model checker can run them alone. [`raw`] has queue pairs without types, for a
+//! library with the interface of the verbs.
 //!
 //! # Threads
 //!
@@ -113,7 +114,8 @@
 //!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
-//! * `unsafe` code exists only in [`memory`] and its pages, and in the table [`in_flight`].
+//! * `unsafe` code exists only in [`memory`] and its pages, in the table [`in_flight`], and where [`vfio`] calls the kernel and
+//!   accesses mapped BARs.
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
@@ -129,11 +131,18 @@ mod page;
 
 pub mod memory;
 
+mod identity;
+mod pci_address;
 mod server_error;
+mod vfio_error;
 
 pub mod function;
 
 // Back ends.
+mod addresses;
+mod eventfds;
+
+pub mod vfio;
 pub mod vfio_user;
 
 mod device_name;
@@ -196,6 +205,7 @@ pub use event_queue::{EventQueue, EventQueueOptions};
 pub use event_ring::AsynchronousEvent;
 pub use function::{Bar, Claim, DmaSegment, Function, FunctionError, Ownership};
 pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
+pub use pci_address::{PciAddress, PciAddressError};
 pub use post_error::{PostError, Refusal};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
@@ -207,4 +217,5 @@ pub use remote_memory::{RemoteMemory, RemoteRights};
 pub use server_error::ServerError;
 pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueOptions};
 pub use startup::{Limits, Options};
+pub use vfio_error::VfioError;
 pub use work_request::{Operation, ReceiveRequest, SendRequest, SgList};

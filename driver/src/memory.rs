@@ -1,4 +1,4 @@
-//! Memory that CPU and card share. This module and its pages hold all `unsafe` code of the driver.
+//! Memory that CPU and card share. This module and its pages hold the `unsafe` code that the objects of the driver rest on.
 //!
 //! No reference to plain bytes exists while another party may write them. Three kinds of access keep this rule:
 //!

@@ -20,20 +20,19 @@
 
 mod wire;
 
-mod addresses;
 mod client;
 
 mod regions;
 
+use crate::addresses::Addresses;
+use crate::eventfds::{Eventfds, Woken};
 use crate::function::{Bar, DOORBELL_BAR, Function, FunctionError, Ownership, REGISTER_BAR};
 use crate::memory::{Memory, Purpose};
 use crate::server_error::ServerError;
 use crate::sync::{Mutex, MutexGuard, lock};
-use addresses::Addresses;
 use client::{Client, FDS_MAX};
 use regions::{Described, describe};
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::BTreeMap;
@@ -166,8 +165,7 @@ pub struct VfioUserFunction {
     doorbells: VfioUserBar,
     config_bytes: usize,
     is_resettable: bool,
-    /// Eventfds of the vectors.
-    vectors: Vec<OwnedFd>,
+    vectors: Eventfds,
     mappings: Mutex<Mappings>,
     ownership: Ownership,
     began: Instant,
@@ -199,11 +197,8 @@ impl VfioUserFunction {
         let mut client = Client::new(socket, options.timeout, options.posted_max).map_err(named)?;
         let Described { is_resettable, bars, config_bytes, vectors } =
             describe(&mut client).map_err(named)?;
-        let vectors = (0..vectors.min(INTERRUPT_VECTORS_MAX))
-            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(std::io::Error::from)?;
-        set_irqs(&mut client, &vectors).map_err(named)?;
+        let vectors = Eventfds::new(vectors.min(INTERRUPT_VECTORS_MAX))?;
+        set_irqs(&mut client, vectors.all()).map_err(named)?;
         let socket = client.socket().try_clone_to_owned()?;
         let connection = Arc::new(Connection { client: Mutex::new(client), socket, name });
         let bar = |index: u8| {
@@ -211,7 +206,7 @@ impl VfioUserFunction {
             VfioUserBar { connection: Arc::clone(&connection), region: index.into(), bytes }
         };
         let (registers, doorbells) = (bar(REGISTER_BAR), bar(DOORBELL_BAR));
-        let addresses = Addresses::new(options.addresses);
+        let addresses = Addresses::new(Some(options.addresses));
         Ok(Self {
             connection,
             registers,
@@ -224,11 +219,6 @@ impl VfioUserFunction {
             began: Instant::now(),
             time_scale: options.time_scale.max(1),
         })
-    }
-
-    fn vector(&self, vector: u32) -> Result<BorrowedFd<'_>, FunctionError> {
-        let fd = usize::try_from(vector).ok().and_then(|index| self.vectors.get(index));
-        fd.map(AsFd::as_fd).ok_or(FunctionError::NoVector { vector })
     }
 }
 
@@ -356,42 +346,32 @@ impl Function for VfioUserFunction {
     }
 
     fn interrupt_vectors(&self) -> u32 {
-        self.vectors.len() as u32
+        self.vectors.count()
     }
 
     fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
-        match rustix::io::read(self.vector(vector)?, &mut [0u8; 8]) {
-            Ok(_) => Ok(true),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-            Err(error) => Err(std::io::Error::from(error).into()),
-        }
+        self.vectors.take(vector)
     }
 
     fn wait_interrupt(&self, vector: u32, until: Duration) -> Result<bool, FunctionError> {
-        let fd = self.vector(vector)?;
         loop {
-            if self.take_interrupt(vector)? {
+            if self.vectors.take(vector)? {
                 return Ok(true);
             }
             let left = until.saturating_sub(self.now());
             if left.is_zero() {
                 return Ok(false);
             }
-            // The end of the connection is reported without being asked for, and ends the wait.
-            let socket = PollFd::new(&self.connection.socket, PollFlags::RDHUP);
-            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN), socket];
-            let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
-            match poll(&mut fds, Some(&left)) {
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(std::io::Error::from(error).into()),
-                Ok(_) => {}
-            }
-            if !fds[1].revents().is_empty() {
+            if self.vectors.sleep(vector, left, Some(self.connection.socket.as_fd()))? == Woken::Closed {
                 let error =
                     self.connection.client().fail(ServerError::Closed { what: "a wait for an interrupt" });
                 return Err(self.connection.named(error));
             }
         }
+    }
+
+    fn interrupt_fd(&self, vector: u32) -> Result<Option<BorrowedFd<'_>>, FunctionError> {
+        self.vectors.get(vector).map(Some)
     }
 
     fn reset(&self) -> Result<(), FunctionError> {

@@ -101,6 +101,28 @@ fn lost_events_are_reported_once_and_wake_every_completion_queue() {
 }
 
 #[test]
+fn an_event_loop_of_the_application_gets_the_interrupts_that_it_asks_for() {
+    let pair = pair();
+    let events = pair.device.events();
+    assert!(events.interrupt_fd().unwrap().is_none(), "a card in this process has none");
+    while events.take_interrupt().unwrap() {}
+    pair.function.card().raise(0, AsyncEvent::PortActive, 1);
+    assert!(!events.take_interrupt().unwrap(), "nobody has asked");
+    events.arm();
+    assert!(events.take_interrupt().unwrap(), "an event was not read");
+    assert!(!events.take_interrupt().unwrap(), "it was taken");
+    assert_eq!(events.poll().unwrap().unwrap().object_number, 1);
+    events.arm();
+    assert!(!events.take_interrupt().unwrap(), "nothing has happened");
+    pair.function.card().raise(0, AsyncEvent::PortActive, 2);
+    assert!(events.take_interrupt().unwrap());
+    // A vector that the back end does not deliver has no interrupts.
+    let function = FakeFunction::new(0);
+    let device = Device::open(function as Arc<dyn Function>, Options::new([2, 0, 0, 0, 0, 1])).unwrap();
+    assert!(device.events().interrupt_fd().unwrap().is_none() && !device.events().take_interrupt().unwrap());
+}
+
+#[test]
 fn a_solicited_wait_sees_completions_that_were_harvested() {
     let mut pair = pair();
     for (wr_id, is_solicited) in [(0, true), (1, false)] {

@@ -197,7 +197,7 @@ fn indices_wrap_many_times() {
             let mut done = Vec::new();
             pair.queues[side].poll(&mut done, 64).unwrap();
             for completion in done {
-                assert_eq!(completion.wr_id, next[side].into());
+                assert_eq!(completion.wr_id, u64::from(next[side]));
                 assert!(completion.is_success());
                 next[side] += 1;
                 if side == 1 {

@@ -360,7 +360,7 @@ fn posted_writes_arrive_in_order_however_many() -> Result<()> {
         Ok(reply)
     };
     stream.write_all(&request(1, 0, &[0, 0, 1, 0, b'{', b'}', 0]))?;
-    let version = r#"{"capabilities":{"max_msg_fds":64,"max_data_xfer_size":4096}}"#;
+    let version = r#"{"capabilities":{"max_msg_fds":16,"max_data_xfer_size":4096}}"#;
     hear(&mut stream, 16 + 4 + version.len() + 1)?;
     stream.write_all(&request(
         10,

@@ -83,8 +83,14 @@ impl Drop for FakeFunction {
                 let mut card = self.card();
                 (card.unmapped_in_use.clone(), card.take_changed())
             };
-            assert_eq!(unmapped, [], "the driver has unmapped memory that the card could access");
-            assert_eq!(changed, [], "the driver has changed WQEs or commands after their doorbell");
+            assert!(
+                unmapped.is_empty(),
+                "the driver has unmapped memory that the card could access: {unmapped:?}"
+            );
+            assert!(
+                changed.is_empty(),
+                "the driver has changed WQEs or commands after their doorbell: {changed:?}"
+            );
         }
     }
 }

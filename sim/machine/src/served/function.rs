@@ -8,11 +8,11 @@
 //!
 //! A card that is not bus master reaches no memory and raises no interrupt. A vector that is raised while it has no eventfd is
 //! pending, and is signalled as soon as it has one.
-use super::memory::ClientMemory;
+use super::memory::{ClientMemory, Withheld};
 use super::message::{CONFIG_REGION, Map, Refusal, Unmap};
 use super::session::Device;
 use crate::config_space::{ConfigSpace, Effect};
-use crate::host::{Bar, BufferId, MemoryError, Operation, RegisterAccess};
+use crate::host::{Access, Backing, Bar, BufferId, MemoryError, Operation, RegisterAccess};
 use crate::world::World;
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use rnic_layout::pci::{
@@ -212,6 +212,29 @@ impl Attached<'_> {
     }
 }
 
+/// First addresses of the mappings that a request ends: all that lie in its range, as with the kernel's VFIO. There may be none;
+/// virtual machines end whole ranges of addresses without looking.
+fn ended_by(unmap: &Unmap, mapped: impl Iterator<Item = (u64, u64)>) -> Result<Vec<u64>, Refusal> {
+    if unmap.is_all {
+        return Ok(mapped.map(|(address, _)| address).collect());
+    }
+    // A range may reach to the very last address.
+    let end = u128::from(unmap.address) + u128::from(unmap.bytes);
+    if end > 1 << 64 {
+        return Err(Refusal::Invalid);
+    }
+    let mut ended = Vec::new();
+    for (address, bytes) in mapped {
+        let mapping_end = address + bytes;
+        if unmap.address <= address && u128::from(mapping_end) <= end {
+            ended.push(address);
+        } else if u128::from(address) < end && unmap.address < mapping_end {
+            return Err(Refusal::Invalid);
+        }
+    }
+    Ok(ended)
+}
+
 /// The window of the card behind a region.
 fn window(region: u32) -> Option<Bar> {
     match u8::try_from(region).ok()? {
@@ -271,13 +294,19 @@ impl Device for Attached<'_> {
         Ok(())
     }
 
-    fn map(&mut self, map: &Map, fd: OwnedFd) -> Result<(), Refusal> {
+    fn map(&mut self, map: &Map, fd: Option<OwnedFd>) -> Result<(), Refusal> {
         if self.function.mappings.len() >= MAPPINGS_MAX {
             return Err(Refusal::Exhausted);
         }
-        let (memory, access) = ClientMemory::new(fd, map, Arc::clone(&self.function.is_bus_master))?;
+        let (memory, access): (Box<dyn Backing>, Access) = match fd {
+            Some(fd) => {
+                let (memory, access) = ClientMemory::new(fd, map, Arc::clone(&self.function.is_bus_master))?;
+                (Box::new(memory), access)
+            }
+            None => (Box::new(Withheld::new(map)?), Access::Read),
+        };
         let host = self.world.host_mut(self.function.card).memory_mut();
-        let buffer = host.adopt(Box::new(memory));
+        let buffer = host.adopt(memory);
         let mapped = host.map(map.address, buffer, 0, map.bytes as usize, access);
         mapped.map_err(|error| {
             let _ = host.free(buffer);
@@ -288,16 +317,8 @@ impl Device for Attached<'_> {
     }
 
     fn unmap(&mut self, unmap: &Unmap) -> Result<(), Refusal> {
-        let addresses: Vec<u64> = match unmap.is_all {
-            true => self.function.mappings.keys().copied().collect(),
-            false => {
-                let mapping = self.function.mappings.get(&unmap.address).ok_or(Refusal::NotFound)?;
-                if mapping.1 != unmap.bytes {
-                    return Err(Refusal::Invalid);
-                }
-                vec![unmap.address]
-            }
-        };
+        let mapped = self.function.mappings.iter().map(|(&address, &(_, bytes))| (address, bytes));
+        let addresses = ended_by(unmap, mapped)?;
         let now_ps = self.world.now_ps();
         for address in addresses {
             self.world.card_mut(self.function.card).check_release(now_ps, address);
@@ -339,5 +360,34 @@ impl Device for Attached<'_> {
         function.pending = 0;
         while self.world.host_mut(function.card).take_interrupt().is_some() {}
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_ends_the_mappings_inside_and_cuts_none() {
+        let ended = |is_all, address, bytes| {
+            let mapped = [(0x1000, 0x2000), (0x4000, 0x1000), (0x5000, 0x1000)];
+            ended_by(&Unmap { is_all, address, bytes }, mapped.into_iter())
+        };
+        for (address, bytes, expected) in [
+            (0x1000, 0x2000, Ok(vec![0x1000])),
+            (0x4000, 0x1000, Ok(vec![0x4000])),
+            (0, 0x10000, Ok(vec![0x1000, 0x4000, 0x5000])),
+            (0x3000, 0x1000, Ok(vec![])),
+            (0x6000, 0x1000, Ok(vec![])),
+            (0x1000, 0x1000, Err(Refusal::Invalid)),
+            (0x2000, 0x2000, Err(Refusal::Invalid)),
+            (0, 0x4800, Err(Refusal::Invalid)),
+            (0x3000, u64::MAX - 0x2fff, Ok(vec![0x4000, 0x5000])),
+            (1 << 63, 1 << 63, Ok(vec![])),
+            (u64::MAX, 2, Err(Refusal::Invalid)),
+        ] {
+            assert_eq!(ended(false, address, bytes), expected, "{address:#x} {bytes:#x}");
+        }
+        assert_eq!(ended(true, 0, 0), Ok(vec![0x1000, 0x4000, 0x5000]));
     }
 }

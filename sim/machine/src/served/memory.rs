@@ -3,7 +3,7 @@
 //! The card reads and writes it with calls of the operating system. It is not mapped: a client that cuts its file off would end
 //! a server that has it mapped (SIGBUS), and here only the card's access fails, as on a bus. A call takes less time than the
 //! simulation of the cycles in which the card moves the data. Other files are refused, since access to them may wait for
-//! somebody: a pipe, a file on a network.
+//! somebody: a pipe, a file on a network. What a client maps without a file it keeps to itself.
 //!
 //! Software sees the last byte of a write after all others. So it sees an entry of a ring whole when it sees the phase, which is
 //! in its last byte.
@@ -67,6 +67,38 @@ impl ClientMemory {
         let bytes = usize::try_from(map.bytes).map_err(|_| Refusal::Invalid)?;
         let file = File::from(fd);
         Ok((ClientMemory { is_bus_master, file, offset: map.offset, bytes }, access))
+    }
+}
+
+/// Memory that a client keeps to itself. Accesses of the card fail.
+#[derive(Debug)]
+pub struct Withheld {
+    bytes: usize,
+}
+
+impl Withheld {
+    /// Takes note of a mapping.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] for a mapping that is not in whole pages.
+    pub fn new(map: &Map) -> Result<Withheld, Refusal> {
+        let is_whole = [map.address, map.bytes].iter().all(|number| number % PAGE_BYTES == 0);
+        let bytes = usize::try_from(map.bytes).ok().filter(|&bytes| is_whole && bytes != 0);
+        bytes.map(|bytes| Withheld { bytes }).ok_or(Refusal::Invalid)
+    }
+}
+
+impl Backing for Withheld {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn read(&self, _offset: usize, _bytes: &mut [u8]) -> bool {
+        false
+    }
+
+    fn write(&mut self, _offset: usize, _bytes: &[u8]) -> bool {
+        false
     }
 }
 
@@ -161,6 +193,18 @@ mod tests {
         assert_eq!(refusal(reader(), WHOLE), Some(Refusal::Denied));
         assert_eq!(refusal(reader(), Map { writable: false, ..WHOLE }), None);
         assert_eq!(refusal(reader(), Map { readable: false, ..WHOLE }), Some(Refusal::Denied));
+    }
+
+    #[test]
+    fn what_a_client_keeps_to_itself_is_not_reached() {
+        let mut memory = Withheld::new(&WHOLE).unwrap();
+        assert_eq!(memory.bytes(), 8192);
+        assert!(!memory.read(0, &mut [0]) && !memory.write(8191, &[1]));
+        for map in
+            [Map { bytes: 0, ..WHOLE }, Map { bytes: 4095, ..WHOLE }, Map { address: 0x10_0001, ..WHOLE }]
+        {
+            assert_eq!(Withheld::new(&map).err(), Some(Refusal::Invalid), "{map:?}");
+        }
     }
 
     #[test]

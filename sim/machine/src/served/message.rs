@@ -22,6 +22,8 @@ pub const DATA_BYTES_MAX: usize = 4096;
 pub const BODY_BYTES_MAX: usize = 16 + DATA_BYTES_MAX;
 /// Maximum of file descriptors of a message: one for each interrupt vector.
 pub const FDS_MAX: usize = 64;
+/// Most file descriptors beside one message, as clients are told: some believe no larger number.
+const FDS_TOLD: usize = 16;
 /// Version of the protocol.
 pub const VERSION: (u16, u16) = (0, 1);
 
@@ -90,8 +92,6 @@ pub enum Refusal {
     Busy,
     /// The device addresses are in use.
     Exists,
-    /// Nothing is there, or not of this size.
-    NotFound,
     /// The file descriptor does not allow what is asked of it.
     Denied,
     /// The client has too much of something already.
@@ -108,7 +108,6 @@ impl Refusal {
             Refusal::Unsupported => Errno::NOTSUP,
             Refusal::Busy => Errno::BUSY,
             Refusal::Exists => Errno::EXIST,
-            Refusal::NotFound => Errno::NOENT,
             Refusal::Denied => Errno::ACCESS,
             Refusal::Exhausted => Errno::NOSPC,
             Refusal::Failed => Errno::IO,
@@ -400,12 +399,12 @@ impl Builder {
     }
 }
 
-/// Body of the reply to a version: that of the server, and its limits.
-pub fn version_body() -> Vec<u8> {
+/// Body of the reply to a version: the minor version that is spoken, and the limits of the server.
+pub fn version_body(minor: u16) -> Vec<u8> {
     let limits =
-        format!(r#"{{"capabilities":{{"max_msg_fds":{FDS_MAX},"max_data_xfer_size":{DATA_BYTES_MAX}}}}}"#);
+        format!(r#"{{"capabilities":{{"max_msg_fds":{FDS_TOLD},"max_data_xfer_size":{DATA_BYTES_MAX}}}}}"#);
     let mut body = Builder::default();
-    body.u16(VERSION.0).u16(VERSION.1);
+    body.u16(VERSION.0).u16(minor);
     body.0.extend(limits.bytes());
     body.0.push(0);
     body.0

@@ -28,16 +28,17 @@ pub trait Device {
     /// If the region allows no such access.
     fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Refusal>;
 
-    /// Lets the device access a file.
+    /// Lets the device access a file. Without a file the client keeps the memory to itself: the device may know the addresses,
+    /// and its accesses to them fail.
     ///
     /// # Errors
     /// If the addresses are in use, or the file is not fit for it.
-    fn map(&mut self, map: &Map, fd: OwnedFd) -> Result<(), Refusal>;
+    fn map(&mut self, map: &Map, fd: Option<OwnedFd>) -> Result<(), Refusal>;
 
-    /// Ends the accesses to mappings.
+    /// Ends the accesses to the mappings of a range, of which there may be none.
     ///
     /// # Errors
-    /// If there is no such mapping.
+    /// If a mapping is only partly in the range.
     fn unmap(&mut self, unmap: &Unmap) -> Result<(), Refusal>;
 
     /// Vectors of MSI-X.
@@ -99,10 +100,10 @@ impl Session {
             return Err(Refusal::Invalid);
         }
         match request {
-            // A client of a later minor version knows this one.
-            Request::Version { major, minor } if major == VERSION.0 && minor >= VERSION.1 => {
+            // The lesser of the minor versions is spoken. What version 0.1 adds to 0.0 is migration, which this server has not.
+            Request::Version { major, minor } if major == VERSION.0 => {
                 self.has_version = true;
-                Ok(version_body())
+                Ok(version_body(minor.min(VERSION.1)))
             }
             Request::Version { .. } => Err(Refusal::Unsupported),
             Request::DeviceInfo => Ok(device_body()),
@@ -124,8 +125,9 @@ impl Session {
                 Ok(access_body(region, offset, data.len(), &[]))
             }
             Request::Map(map) => {
-                // Without a file the card would have to ask the client for each access, which this server does not.
-                let fd = only(fds)?.ok_or(Refusal::Unsupported)?;
+                // Without a file the device would have to ask the client for each access, which this server does not. Virtual
+                // machines map their ROM so, and no device has business there.
+                let fd = only(fds)?;
                 device.map(&map, fd).map(|()| Vec::new())
             }
             Request::Unmap(unmap) => device.unmap(&unmap).map(|()| unmap_body(&unmap)),

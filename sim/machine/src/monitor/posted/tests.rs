@@ -116,10 +116,10 @@ fn a_wqe_before_its_doorbell_is_as_posted() {
     bench.write(SENDS, 0, 7);
     bench.write(SENDS, 1, 8);
     bench.ring(SEND, QPN, 2);
-    assert_eq!(bench.read(SENDS, 128), []);
-    assert_eq!(bench.read(SENDS + 40, 30), [], "a part of two slots");
+    assert!(bench.read(SENDS, 128).is_empty());
+    assert!(bench.read(SENDS + 40, 30).is_empty(), "a part of two slots");
     bench.write(SENDS, 2, 9);
-    assert_eq!(bench.read(SENDS, 192), [], "what is not posted may change");
+    assert!(bench.read(SENDS, 192).is_empty(), "what is not posted may change");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_wqe_after_its_doorbell_is_caught_in_every_ring() {
     for (doorbell, ring) in [(SEND, SENDS), (RECEIVE, RECEIVES)] {
         bench.ring(doorbell, QPN, 3);
         bench.write(ring, 1, 7);
-        assert_eq!(bench.read(ring, 64), []);
+        assert!(bench.read(ring, 64).is_empty());
         assert_eq!(bench.read(ring, 192), [1]);
         // The last byte of the slot alone.
         assert_eq!(bench.read(ring + 127, 1), [1]);
@@ -137,7 +137,7 @@ fn a_wqe_after_its_doorbell_is_caught_in_every_ring() {
     bench.ring(SEND, QPN, 64);
     bench.write(SENDS, 0, 1);
     bench.ring(SEND, QPN, 65);
-    assert_eq!(bench.read(SENDS, 64), []);
+    assert!(bench.read(SENDS, 64).is_empty());
     bench.write(SENDS, 0, 2);
     assert_eq!(bench.read(SENDS, 64), [64]);
 }
@@ -146,7 +146,7 @@ fn a_wqe_after_its_doorbell_is_caught_in_every_ring() {
 fn a_command_after_its_doorbell_is_caught() {
     let mut bench = Bench::new();
     let index = bench.command(CommandOpcode::Nothing, 0, Body::Nothing);
-    assert_eq!(bench.read(COMMANDS, 128), []);
+    assert!(bench.read(COMMANDS, 128).is_empty());
     bench.write(COMMANDS, index.into(), 1);
     assert_eq!(bench.read(COMMANDS, 128), [index]);
 }
@@ -157,10 +157,10 @@ fn a_doorbell_in_halves_posts_as_a_whole_one() {
     let value = bell(QPN, 1);
     bench.ring_part(SEND, value, 0xf0);
     bench.write(SENDS, 0, 1);
-    assert_eq!(bench.read(SENDS, 64), [], "the high half alone is no doorbell");
+    assert!(bench.read(SENDS, 64).is_empty(), "the high half alone is no doorbell");
     bench.ring_part(SEND, value, 0x0f);
     bench.ring_part(SEND, value, 0xf0);
-    assert_eq!(bench.read(SENDS, 64), []);
+    assert!(bench.read(SENDS, 64).is_empty());
     bench.write(SENDS, 0, 2);
     assert_eq!(bench.read(SENDS, 64), [0]);
 }
@@ -187,11 +187,11 @@ fn doorbells_that_the_card_refuses_post_nothing() {
     bench.ring(SEND, QPN ^ 1, 1);
     bench.hear(Bar::Doorbells, SEND.offset.into(), bell(QPN, 1), 0xff);
     bench.write(SENDS, 0, 1);
-    assert_eq!(bench.read(SENDS, 64), [], "another page, another queue pair");
+    assert!(bench.read(SENDS, 64).is_empty(), "another page, another queue pair");
     bench.ring(SEND, QPN, 1);
     bench.ring(SEND, QPN, 100);
     bench.write(SENDS, 0, 2);
-    assert_eq!(bench.read(SENDS, 64), [], "the queue pair has failed");
+    assert!(bench.read(SENDS, 64).is_empty(), "the queue pair has failed");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_ring_is_empty_after_reset_and_destruction() {
         bench.execute(opcode, QPN, body);
         bench.write(SENDS, 0, 3);
         bench.ring(SEND, QPN, 1);
-        assert_eq!(bench.read(SENDS, 64), [], "{opcode:?}");
+        assert!(bench.read(SENDS, 64).is_empty(), "{opcode:?}");
     }
 }
 

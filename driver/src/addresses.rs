@@ -7,38 +7,55 @@ use std::ops::Range;
 /// Device addresses of one card, in whole pages. A page between two allocations is never mapped, so that an access that is too
 /// long meets no neighbour. The lowest free range is taken, so that addresses are used again at once and stale use shows.
 #[derive(Debug)]
-pub(super) struct Addresses {
-    all: Range<u64>,
+pub(crate) struct Addresses {
+    /// Ranges that the card can use, in ascending order.
+    all: Vec<Range<u64>>,
     /// Ranges in use, with the page behind: first address and end.
     used: BTreeMap<u64, u64>,
 }
 
+/// The whole pages of a range.
+fn whole_pages(range: Range<u64>) -> Range<u64> {
+    let page = PAGE_BYTES as u64;
+    let start = range.start.checked_next_multiple_of(page).unwrap_or(range.end);
+    start..range.end / page * page
+}
+
 impl Addresses {
-    /// All addresses of a range are free, apart from parts of pages at its ends.
-    pub(super) fn new(all: Range<u64>) -> Self {
-        let page = PAGE_BYTES as u64;
-        let start = all.start.checked_next_multiple_of(page).unwrap_or(all.end);
-        Self { all: start..all.end / page * page, used: BTreeMap::new() }
+    /// All addresses of some ranges are free, apart from parts of pages at their ends. The ranges do not overlap.
+    pub(crate) fn new(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
+        let mut all: Vec<Range<u64>> = ranges.into_iter().map(whole_pages).collect();
+        all.sort_by_key(|range| range.start);
+        Self { all, used: BTreeMap::new() }
     }
 
     /// Allocates contiguous addresses, or returns `None` if no range is long enough.
-    pub(super) fn allocate(&mut self, bytes: usize) -> Option<u64> {
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Option<u64> {
         let pages = bytes.div_ceil(PAGE_BYTES).max(1).checked_add(1)?;
         let length = u64::try_from(pages.checked_mul(PAGE_BYTES)?).ok()?;
-        let mut start = self.all.start;
-        for (&first, &end) in &self.used {
+        let (start, end) = self.all.iter().find_map(|range| self.lowest(range, length))?;
+        self.used.insert(start, end);
+        Some(start)
+    }
+
+    /// The lowest free addresses in a range, and their end.
+    fn lowest(&self, range: &Range<u64>, length: u64) -> Option<(u64, u64)> {
+        if range.is_empty() {
+            return None;
+        }
+        let mut start = range.start;
+        for (&first, &end) in self.used.range(range.clone()) {
             if first - start >= length {
                 break;
             }
             start = end;
         }
-        let end = start.checked_add(length).filter(|&end| end <= self.all.end)?;
-        self.used.insert(start, end);
-        Some(start)
+        let end = start.checked_add(length).filter(|&end| end <= range.end)?;
+        Some((start, end))
     }
 
     /// Frees an allocation by its first address.
-    pub(super) fn free(&mut self, address: u64) {
+    pub(crate) fn free(&mut self, address: u64) {
         self.used.remove(&address);
     }
 }
@@ -50,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_lowest_free_range_is_taken() {
-        let mut addresses = Addresses::new(0x1001..0x9fff);
+        let mut addresses = Addresses::new(Some(0x1001..0x9fff));
         let [first, second] = [4096, 1].map(|bytes| addresses.allocate(bytes).unwrap());
         assert_eq!((first, second), (0x2000, 0x4000), "a page lies between them");
         addresses.free(first);
@@ -65,14 +82,25 @@ mod tests {
     #[test]
     fn a_range_without_a_page_gives_nothing() {
         for range in [0..0, 1..0x1fff, u64::MAX - 1..u64::MAX] {
-            assert_eq!(Addresses::new(range).allocate(1), None);
+            assert_eq!(Addresses::new(Some(range)).allocate(1), None);
         }
+    }
+
+    #[test]
+    fn a_hole_is_never_given() {
+        let ranges = [0x9000..0xc000, 0x1000..0x4000, 0x6000..0x6000, 0x7000..0x8fff];
+        let mut addresses = Addresses::new(ranges);
+        assert_eq!(addresses.allocate(8192), Some(0x1000), "with the page behind it fills the lowest range");
+        assert_eq!(addresses.allocate(1), Some(0x9000), "the range between has one page only");
+        assert_eq!(addresses.allocate(1), None);
+        addresses.free(0x1000);
+        assert_eq!(addresses.allocate(4096), Some(0x1000));
     }
 
     proptest! {
         #[test]
         fn allocations_never_meet(steps in proptest::collection::vec((1usize..20_000, any::<proptest::sample::Index>(), any::<bool>()), 1..100)) {
-            let mut addresses = Addresses::new(0x1_0000..0x8_0000);
+            let mut addresses = Addresses::new(Some(0x1_0000..0x8_0000));
             let mut held: Vec<Range<u64>> = Vec::new();
             for (bytes, which, is_free) in steps {
                 if is_free && !held.is_empty() {

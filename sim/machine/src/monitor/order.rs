@@ -355,14 +355,15 @@ impl OrderMonitor {
 }
 
 /// Doorbells that arm an event queue, of which the interrupts may still come.
-const ARMS_MAX: usize = 4;
+const ARMS_MAX: usize = 16;
 
 impl Progress {
     /// Software arms an event queue. The queue is armed once however often that happens; but a doorbell that crosses an EQE on
-    /// its way finds it unread, and then makes an interrupt besides the one that the EQE has made.
+    /// its way finds it unread, and then makes an interrupt besides the one that the EQE has made. So does each doorbell that comes
+    /// after the EQE, as several may that a driver has written before it saw the EQE.
     fn arm(&mut self, consumer_index: u32) {
         let equal = self.armed_at.iter().filter(|&&armed_at| armed_at == consumer_index).count();
-        if equal < 2 {
+        if equal < 2 || is_before(consumer_index, self.visible) {
             self.armed_at.push_back(consumer_index);
         }
         if self.armed_at.len() > ARMS_MAX {

@@ -147,6 +147,22 @@ fn each_of_two_doorbells_may_have_its_interrupt() {
     bench.is_violated("without");
 }
 
+/// A driver arms several times before it sees the EQE, and its doorbells come after the EQE.
+#[test]
+fn each_doorbell_that_finds_an_unread_event_has_its_interrupt() {
+    let mut bench = Bench::new();
+    bench.arm(0);
+    bench.event(0, 0);
+    bench.interrupt();
+    for _ in 0..3 {
+        bench.arm(0);
+    }
+    (0..3).for_each(|_| bench.interrupt());
+    bench.is_good();
+    bench.interrupt();
+    bench.is_violated("without");
+}
+
 #[test]
 fn completions_that_become_visible_out_of_order_leave_a_gap() {
     let mut bench = Bench::new();

@@ -354,21 +354,20 @@ impl OrderMonitor {
     }
 }
 
-/// Doorbells that arm an event queue, of which the interrupts may still come.
-const ARMS_MAX: usize = 16;
+/// Doorbells that arm an event queue, of which the interrupts may still come: all of the newest consumer index, and of older ones.
+const ARMS_MAX: usize = 64;
+const OLD_ARMS_MAX: usize = 2;
 
 impl Progress {
     /// Software arms an event queue. The queue is armed once however often that happens; but a doorbell that crosses an EQE on
-    /// its way finds it unread, and then makes an interrupt besides the one that the EQE has made. So does each doorbell that comes
-    /// after the EQE, as several may that a driver has written before it saw the EQE.
+    /// its way, or comes after it, finds it unread, and then makes an interrupt besides the one that the EQE has made. Over
+    /// vfio-user, many doorbells that a driver has written before it saw the EQE may come at once.
     fn arm(&mut self, consumer_index: u32) {
-        let equal = self.armed_at.iter().filter(|&&armed_at| armed_at == consumer_index).count();
-        if equal < 2 || is_before(consumer_index, self.visible) {
-            self.armed_at.push_back(consumer_index);
-        }
-        if self.armed_at.len() > ARMS_MAX {
-            self.armed_at.pop_front();
-        }
+        let is_newer = self.armed_at.back().is_some_and(|&newest| newest != consumer_index);
+        let most = if is_newer { OLD_ARMS_MAX } else { ARMS_MAX - 1 };
+        let old = self.armed_at.len().saturating_sub(most);
+        self.armed_at.drain(..old);
+        self.armed_at.push_back(consumer_index);
     }
 
     /// An entry has become visible in a slot, with a phase bit.

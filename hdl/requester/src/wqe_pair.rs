@@ -26,7 +26,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::host::Slot;
 
 /// Pairs slots; see the module.
-#[derive(Default, LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct WqePair {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -49,6 +49,9 @@ pub struct WqePair {
     has_current: Reg<Bit>,
     is_kept: Reg<Bit>,
     position: Reg<Bits<4>>,
+    /// `position` + 1, which is compared with the slots of the burst: its adder would lengthen a path that is long.
+    #[init(Reg::new(bits(1)))]
+    number: Reg<Bits<4>>,
 }
 
 impl Logic for WqePair {
@@ -61,7 +64,8 @@ impl Logic for WqePair {
         let has_current = self.has_current.q.val();
         let position = self.position.q.val();
         let current = self.current.q.val();
-        let is_last = position + 1 == burst.count;
+        let number = self.number.q.val();
+        let is_last = number == burst.count;
 
         // The next slot. A source is chosen where a burst begins; within one, the next slot is the successor. An
         // overrun that is shown, which has no slot, is not exchanged for another burst.
@@ -104,7 +108,8 @@ impl Logic for WqePair {
             self.is_kept.d.next = has_follower && takes_kept;
         }
         if moves && !burst.is_overrun {
-            self.position.d.next = if is_last { bits::<4>(0) } else { position + 1 };
+            self.position.d.next = if is_last { bits::<4>(0) } else { number };
+            self.number.d.next = if is_last { bits::<4>(1) } else { number + 1 };
         }
     }
 }

@@ -49,6 +49,17 @@ const IDLE_MAX: usize = 200_000;
 const PERCENT: [f64; 7] = [0.0, 0.01, 0.1, 0.3, 1.0, 2.0, 5.0];
 const LATENCY_US: [f64; 7] = [0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0];
 
+/// A curve of the figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Curve {
+    /// Frames that are lost.
+    Loss,
+    /// Frames that are overtaken.
+    Reordering,
+    /// The latency of the host.
+    Host,
+}
+
 /// What the goodput is measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,11 +73,21 @@ pub enum Against {
 }
 
 impl Against {
-    /// All points of the curves.
-    pub fn all() -> Vec<Against> {
+    /// All points of these curves, or of all if none is named.
+    pub fn points(curves: &[Curve]) -> Vec<Against> {
         let loss = PERCENT.into_iter().map(Against::Loss);
         let reordering = PERCENT.into_iter().map(Against::Reordering);
-        loss.chain(reordering).chain(LATENCY_US.into_iter().map(Against::HostLatency)).collect()
+        let all = loss.chain(reordering).chain(LATENCY_US.into_iter().map(Against::HostLatency));
+        all.filter(|point| curves.is_empty() || curves.contains(&point.curve())).collect()
+    }
+
+    /// The curve of this point.
+    fn curve(self) -> Curve {
+        match self {
+            Against::Loss(_) => Curve::Loss,
+            Against::Reordering(_) => Curve::Reordering,
+            Against::HostLatency(_) => Curve::Host,
+        }
     }
 
     /// Probability that a frame is not where it should be.
@@ -101,9 +122,13 @@ impl Against {
         }
     }
 
-    /// Messages of the measurement: long enough for some losses.
+    /// Messages of the measurement: long enough for some losses. Without any the rate hardly varies, and few are enough.
     fn messages(self, packets: usize) -> usize {
-        let wanted = EVENTS / self.probability().max(1e-9) / packets as f64;
+        let probability = self.probability();
+        if probability == 0.0 {
+            return *MESSAGES.start();
+        }
+        let wanted = EVENTS / probability / packets as f64;
         (wanted as usize).clamp(*MESSAGES.start(), *MESSAGES.end())
     }
 
@@ -398,7 +423,7 @@ mod tests {
 
     #[test]
     fn every_point_is_drawn() {
-        let points: Vec<Point> = Against::all().into_iter().map(point_of).collect();
+        let points: Vec<Point> = Against::points(&[]).into_iter().map(point_of).collect();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("goodput.json");
         write(&points, &path).unwrap();
@@ -426,6 +451,7 @@ mod tests {
     #[test]
     fn more_loss_takes_fewer_messages() {
         let messages = |percent| Against::Loss(percent).messages(16);
-        assert_eq!((messages(0.0), messages(0.1), messages(5.0)), (2400, 1875, 120));
+        assert_eq!((messages(0.01), messages(0.1), messages(5.0)), (2400, 1875, 120));
+        assert_eq!((messages(0.0), Against::HostLatency(10.0).messages(16)), (120, 120));
     }
 }

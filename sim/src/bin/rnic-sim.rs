@@ -73,6 +73,9 @@ enum Command {
         /// File of the results; the curves are written beside it, with the extension `.svg`.
         #[arg(long, default_value = "build/goodput.json")]
         json: PathBuf,
+        /// A curve to measure; may be given several times. All if none is given.
+        #[arg(long)]
+        against: Vec<goodput::Curve>,
         /// Seed of losses and of the behaviour of the hosts.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -138,8 +141,8 @@ fn run(command: Command) -> Result<()> {
             print_line!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
             Ok(())
         }
-        Command::Goodput { config, json, seed } => {
-            let points = goodput::run(&read(&config)?, &goodput::Against::all(), seed)?;
+        Command::Goodput { config, json, against, seed } => {
+            let points = goodput::run(&read(&config)?, &goodput::Against::points(&against), seed)?;
             goodput::write(&points, &json)?;
             print_line!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
             Ok(())

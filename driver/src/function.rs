@@ -15,6 +15,7 @@
 
 use crate::memory::{Memory, Purpose};
 use crate::pci_address::PciAddress;
+use crate::process::Process;
 use crate::server_error::ServerError;
 use crate::vfio_error::VfioError;
 use std::fmt;
@@ -180,7 +181,7 @@ impl Ownership {
             Some(owner) => Err(FunctionError::InUse { owner: owner.clone() }),
             None => {
                 *place = Some(owner);
-                Ok(Claim(self.clone()))
+                Ok(Claim(self.clone(), Process::current()))
             }
         }
     }
@@ -190,13 +191,15 @@ impl Ownership {
     }
 }
 
-/// The function belongs to its owner until this is dropped.
+/// The function belongs to its owner until this is dropped. A process that was forked from that of the owner does not end it.
 #[must_use]
-pub struct Claim(Ownership);
+pub struct Claim(Ownership, Process);
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        *self.0.lock() = None;
+        if self.1.is_current() {
+            *self.0.lock() = None;
+        }
     }
 }
 

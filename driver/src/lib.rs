@@ -67,6 +67,12 @@
 //! }
 //! ```
 //!
+//! # Fork
+//!
+//! A card belongs to the process that has opened it. A process that is forked has copies of the objects, and may drop them or let
+//! them be: nothing happens to the card. It cannot use them: memory that the card shares is not there (an access ends the process),
+//! no doorbell is rung, and commands fail with [`Error::Forked`]. It may open another card.
+//!
 //! # Example
 //!
 //! Sends one message to a peer and waits until the peer has acknowledged it.
@@ -114,8 +120,8 @@
 //!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
-//! * `unsafe` code exists only in [`memory`] and its pages, in the table [`in_flight`], and where [`vfio`] calls the kernel and
-//!   accesses mapped BARs.
+//! * `unsafe` code exists only in [`memory`] and its pages, in the table [`in_flight`], where [`vfio`] calls the kernel and
+//!   accesses mapped BARs, and where a process is told from one that was forked from it.
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
@@ -126,6 +132,8 @@ mod mutants;
 // Rings and memory.
 pub mod ring;
 mod sync;
+
+mod process;
 
 mod page;
 

@@ -5,6 +5,7 @@
 
 use crate::function::{DmaSegment, Function, FunctionError};
 use crate::memory::{Memory, Purpose, RingWords};
+use crate::process::Process;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,6 +16,14 @@ struct Mapped {
     function: Arc<dyn Function>,
     memory: Arc<Memory>,
     device_address: u64,
+    /// Process that has mapped it.
+    process: Process,
+}
+
+impl Mapped {
+    fn new(function: &Arc<dyn Function>, memory: Arc<Memory>, device_address: u64) -> Self {
+        Self { function: Arc::clone(function), memory, device_address, process: Process::current() }
+    }
 }
 
 /// Allocates memory, and checks that the back end has returned what was requested.
@@ -40,7 +49,7 @@ impl Mapping {
     ) -> Result<Self, FunctionError> {
         let memory = allocate(function, bytes, purpose)?;
         let device_address = function.map(&memory)?;
-        Ok(Self(Arc::new(Mapped { function: Arc::clone(function), memory, device_address })))
+        Ok(Self(Arc::new(Mapped::new(function, memory, device_address))))
     }
 
     /// Allocates memory and maps it, not necessarily at contiguous device addresses. Also returns its DMA segments, in the
@@ -53,8 +62,7 @@ impl Mapping {
         let memory = allocate(function, bytes, purpose)?;
         let segments = function.map_scattered(&memory)?;
         let device_address = segments.first().map_or(0, |segment| segment.device_address);
-        let mapped = Mapped { function: Arc::clone(function), memory, device_address };
-        Ok((Self(Arc::new(mapped)), segments))
+        Ok((Self(Arc::new(Mapped::new(function, memory, device_address))), segments))
     }
 
     /// Returns another handle of the mapping, which keeps it.
@@ -85,6 +93,10 @@ impl Mapping {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        // In a process that was forked it is the mapping of the other one.
+        if !self.process.is_current() {
+            return;
+        }
         if self.function.unmap(self.device_address).is_err() {
             // The card may still access the memory, so it is leaked.
             std::mem::forget(Arc::clone(&self.memory));

@@ -1,10 +1,11 @@
 //! Pages of atomic words, and pages of a memory file, which another process can map too.
 //!
 //! A memory file has no name and no other content. Its size is sealed, so that no process can take a page away from another one
-//! that has mapped it.
+//! that has mapped it. A process that is forked from this one does not have the pages: an access there ends it (SIGSEGV).
 
+use crate::process::Process;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +26,8 @@ pub(crate) struct FilePages {
     file: OwnedFd,
     first: NonNull<Page>,
     count: usize,
+    /// Process that has the mapping.
+    process: Process,
 }
 
 // SAFETY: The mapping belongs to this value alone, as the memory of a `Box<[Page]>` would, and pages consist of atomics.
@@ -52,7 +55,10 @@ impl FilePages {
             mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?
         };
         let first = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { file, first, count })
+        let pages = Self { file, first, count, process: Process::current() };
+        // SAFETY: The mapping is the one that was made above.
+        unsafe { madvise(address, bytes, Advice::LinuxDontFork)? };
+        Ok(pages)
     }
 
     /// The file, for another process to map.
@@ -76,6 +82,10 @@ impl Deref for FilePages {
 impl Drop for FilePages {
     #[expect(unsafe_code, reason = "the mapping ends")]
     fn drop(&mut self) {
+        // A process that was forked may have other things at the address.
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: The mapping has this address and size. References into it have the lifetime of a borrow of `self`, so none
         // is left. It can fail only for arguments that `mmap` would have refused.
         let _ = unsafe { munmap(self.first.as_ptr().cast(), self.count * PAGE_BYTES) };

@@ -5,10 +5,12 @@
 //! which it does not ask, are made here.
 
 use crate::memory::Memory;
+use crate::process::Process;
 use crate::sync::{Mutex, lock};
 use rustix::ioctl::{NoArg, Opcode, Updater, ioctl, opcode};
 use std::collections::BTreeMap;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
@@ -71,10 +73,13 @@ pub(super) trait Kernel: Send + Sync {
 
 /// The kernel of this machine.
 pub(super) struct Vfio {
-    device: VfioDevice,
+    /// Dropping it gives the group back, in the name of all processes that have the file.
+    device: ManuallyDrop<VfioDevice>,
     container: Arc<VfioContainer>,
     /// By first device address. Dropped after the container, whose end unmaps all.
     mapped: Mutex<BTreeMap<u64, Arc<Memory>>>,
+    /// Process that has opened the device.
+    process: Process,
 }
 
 /// The error of the operating system, where the crate has kept it.
@@ -92,12 +97,18 @@ impl Vfio {
     pub(super) fn open(folder: &Path) -> Result<Self, VfioError> {
         let container = Arc::new(VfioContainer::new(None)?);
         let device = VfioDevice::new(folder, Arc::clone(&container) as _, false)?;
-        Ok(Self { device, container, mapped: Mutex::default() })
+        let device = ManuallyDrop::new(device);
+        Ok(Self { device, container, mapped: Mutex::default(), process: Process::current() })
     }
 }
 
 impl Drop for Vfio {
+    #[expect(unsafe_code, reason = "the device is dropped in the process that has opened it")]
     fn drop(&mut self) {
+        // A process that was forked has the same files: what it asked of them, it would ask for the other one.
+        if !self.process.is_current() {
+            return;
+        }
         // What the device could still access must not be freed before the container, so each mapping is ended; one that the
         // kernel does not end is leaked.
         let mapped = std::mem::take(&mut *lock(&self.mapped));
@@ -106,6 +117,8 @@ impl Drop for Vfio {
                 std::mem::forget(memory);
             }
         }
+        // SAFETY: It is dropped here and nowhere else, and not used after this.
+        unsafe { ManuallyDrop::drop(&mut self.device) };
     }
 }
 

@@ -13,8 +13,8 @@
 //!    to `vfio-pci`. What keeps it from being opened is an error that names what was found and what to do.
 //! 2. The card reaches the memory that is mapped and no other: an IOMMU is required. Addresses lie in the ranges that the kernel
 //!    names, and are used again at once.
-//! 3. Mapped memory is locked, and counts against the limit of this process. It is memory of a file, so that a process that forks
-//!    goes on to share it with the card, and does not get a copy in its place.
+//! 3. Mapped memory is locked, and counts against the limit of this process. A process that is forked from this one has neither the
+//!    memory nor the windows of BARs, and asks the kernel nothing when it drops its copy of the function.
 //! 4. Only what the kernel offers is mapped; the rest of a BAR is accessed by calls. The table of MSI-X is left to the kernel.
 //! 5. A function that answers nothing any more reads as all ones, and [`Function::check`] says so. Nothing waits without bound.
 //! 6. A reset keeps the configuration space: the kernel saves and restores it.

@@ -223,7 +223,7 @@ fn the_configuration_space_is_read_whole_and_tells_a_card_that_is_gone() {
 fn memory_is_kept_while_it_is_mapped() {
     let (kernel, function) = opened(Faults::default());
     let memory = function.allocate(5000, Purpose::Ring).unwrap();
-    assert!(memory.file().is_some(), "a process that forks shares it");
+    assert!(memory.file().is_some(), "it can be given to another process");
     let first = function.map(&memory).unwrap();
     let second = function.map(&function.allocate(1, Purpose::Payload).unwrap()).unwrap();
     assert_eq!((first, second), (1 << 20, (1 << 20) + 3 * 4096), "a page lies between them");

@@ -1,13 +1,14 @@
 //! Parts of BARs that are mapped into this process. This is one of the modules with `unsafe` code.
 //!
 //! A window is accessed with volatile loads and stores of 32 and 64 bits, each of which is one access on the bus. No reference to
-//! its bytes ever exists.
+//! its bytes ever exists. A process that is forked from this one does not have the window.
 //!
 //! Order: what this thread has written to memory before a store is visible to the card before the store arrives, and what it
 //! reads from memory after a load is read after the card has answered. x86 keeps both by itself, since windows are uncached, so
 //! that only the compiler must be held; 64-bit ARM needs a barrier for the outer shareable domain, in which devices are.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use crate::process::Process;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -19,6 +20,8 @@ pub(super) struct Window {
     /// Offset of its first byte in the BAR.
     start: u64,
     bytes: usize,
+    /// Process that has the mapping.
+    process: Process,
 }
 
 // SAFETY: The mapping belongs to this value alone. A device may be accessed by any thread, also at the same time: volatile
@@ -73,7 +76,10 @@ impl Window {
         // SAFETY: The kernel chooses the place, so no existing memory is replaced.
         let address = unsafe { mmap(null_mut(), bytes, flags, MapFlags::SHARED, file, offset)? };
         let first = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { first, start: area.start, bytes })
+        let window = Self { first, start: area.start, bytes, process: Process::current() };
+        // SAFETY: The mapping is the one that was made above.
+        unsafe { madvise(address, bytes, Advice::LinuxDontFork)? };
+        Ok(window)
     }
 
     /// The place of an access of `length` bytes at an offset of the BAR, or `None` if it is not all in the window, or not aligned
@@ -136,6 +142,10 @@ impl Window {
 impl Drop for Window {
     #[expect(unsafe_code, reason = "the mapping ends")]
     fn drop(&mut self) {
+        // A process that was forked may have other things at the address.
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: The mapping has this address and size, and nothing refers to it but this value.
         let _ = unsafe { munmap(self.first.as_ptr().cast(), self.bytes) };
     }

@@ -21,7 +21,8 @@
 //! | [`Device`] | [`Device::open`] over a [`Function`] | `ibv_open_device` |
 //! | [`EventQueue`] | [`Device::events`], [`Device::create_event_queue`] | `ibv_get_async_event`, completion channel |
 //! | [`ProtectionDomain`] | [`Device::create_protection_domain`] | `ibv_alloc_pd` |
-//! | [`Region`], [`SharedRegion`] | [`ProtectionDomain::allocate`], [`ProtectionDomain::share`] | `ibv_reg_mr` |
+//! | [`Region`] | [`ProtectionDomain::allocate`], [`ProtectionDomain::register`] | `ibv_reg_mr` |
+//! | [`SharedRegion`] | [`ProtectionDomain::share`], [`ProtectionDomain::register_shared`] | `ibv_reg_mr` with remote rights |
 //! | [`CompletionQueue`] | [`Device::create_completion_queue`] | `ibv_create_cq` |
 //! | [`SharedReceiveQueue`] | [`ProtectionDomain::create_shared_receive_queue`] | `ibv_create_srq` |
 //! | [`QueuePair`] | [`ProtectionDomain::create_queue_pair`] | `ibv_create_qp`, `ibv_modify_qp` |
@@ -120,8 +121,8 @@
 //!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
-//! * `unsafe` code exists only in [`memory`] and its pages, in the table [`in_flight`], where [`vfio`] calls the kernel and
-//!   accesses mapped BARs, and where a process is told from one that was forked from it.
+//! * `unsafe` code exists only in [`memory`], its pages and that of the application, in the table [`in_flight`], in SGEs that name a
+//!   key, where [`vfio`] calls the kernel and accesses mapped BARs, and where a process is told from one that was forked from it.
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
@@ -136,6 +137,8 @@ mod sync;
 mod process;
 
 mod page;
+
+mod user_memory;
 
 pub mod memory;
 
@@ -188,6 +191,8 @@ mod sge;
 
 mod region;
 
+mod raw_region;
+
 // Work and completions.
 mod post_error;
 
@@ -212,7 +217,7 @@ pub use error::{CommandError, CompletionError, Error};
 pub use event_queue::{EventQueue, EventQueueOptions};
 pub use event_ring::AsynchronousEvent;
 pub use function::{Bar, Claim, DmaSegment, Function, FunctionError, Ownership};
-pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
+pub use memory::{DeviceView, FilePart, Loan, LoanMut, Memory, PageSize, Purpose};
 pub use pci_address::{PciAddress, PciAddressError};
 pub use post_error::{PostError, Refusal};
 pub use protection_domain::ProtectionDomain;
@@ -220,10 +225,11 @@ pub use queue_pair::{
     ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveBatch, ReceiveHalf, ReceiveOptions,
     SendBatch, SendHalf, SendOptions, TransitionError, raw, state,
 };
-pub use region::{RangeError, Region, SharedRegion};
+pub use region::{RangeError, Region, RegisterError, ReleaseError, SharedRegion};
 pub use remote_memory::{RemoteMemory, RemoteRights};
 pub use server_error::ServerError;
 pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueOptions};
 pub use startup::{Limits, Options};
+pub use user_memory::UserMemory;
 pub use vfio_error::VfioError;
 pub use work_request::{Operation, ReceiveRequest, SendRequest, SgList};

@@ -263,7 +263,8 @@ impl Function for VfioFunction {
         if most.is_some_and(|most| mappings.count >= most) {
             return Err(named(VfioError::TooManyMappings { most }));
         }
-        let address = mappings.addresses.allocate(bytes).ok_or(FunctionError::OutOfAddresses { bytes })?;
+        let address = mappings.addresses.allocate(bytes, memory.page_size().bytes());
+        let address = address.ok_or(FunctionError::OutOfAddresses { bytes })?;
         if let Err(error) = self.kernel.map(address, Arc::clone(memory)) {
             mappings.addresses.free(address);
             let limit = getrlimit(Resource::Memlock).current;

@@ -235,6 +235,27 @@ fn memory_is_kept_while_it_is_mapped() {
 }
 
 #[test]
+fn memory_of_the_application_is_mapped_in_whole_pages_however_often() {
+    let (kernel, function) = opened(Faults::default());
+    let vector = vec![0u8; 10_000];
+    let (address, end) = (vector.as_ptr() as usize, vector.as_ptr() as usize + 10_000);
+    let memory = Arc::new(Memory::of_user(vector.into()));
+    let first = function.map(&memory).unwrap();
+    // The kernel refuses a device address that is mapped, and takes the same memory at another one.
+    let second = function.map(&memory).unwrap();
+    assert_eq!(second, first + memory.bytes() as u64 + 4096);
+    {
+        let mapped = lock(&kernel.mapped);
+        let mapped = &mapped[&second];
+        assert_eq!((mapped.address() as usize, mapped.bytes() % 4096), (address / 4096 * 4096, 0));
+        assert_eq!(mapped.address() as usize + mapped.bytes(), end.next_multiple_of(4096));
+    }
+    function.unmap(first).unwrap();
+    function.unmap(second).unwrap();
+    assert_eq!(Arc::strong_count(&memory), 1);
+}
+
+#[test]
 fn a_refused_mapping_leaves_nothing_behind() {
     let (kernel, function) = opened(Faults { map: Some(ENOMEM), ..Faults::default() });
     let memory = function.allocate(8192, Purpose::Payload).unwrap();

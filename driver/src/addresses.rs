@@ -29,26 +29,27 @@ impl Addresses {
         Self { all, used: BTreeMap::new() }
     }
 
-    /// Allocates contiguous addresses, or returns `None` if no range is long enough.
-    pub(crate) fn allocate(&mut self, bytes: usize) -> Option<u64> {
+    /// Allocates contiguous addresses from a multiple of `alignment` on, which is a power of two and at least a page, or returns
+    /// `None` if no range is long enough.
+    pub(crate) fn allocate(&mut self, bytes: usize, alignment: usize) -> Option<u64> {
         let pages = bytes.div_ceil(PAGE_BYTES).max(1).checked_add(1)?;
         let length = u64::try_from(pages.checked_mul(PAGE_BYTES)?).ok()?;
-        let (start, end) = self.all.iter().find_map(|range| self.lowest(range, length))?;
+        let (start, end) = self.all.iter().find_map(|range| self.lowest(range, length, alignment as u64))?;
         self.used.insert(start, end);
         Some(start)
     }
 
     /// The lowest free addresses in a range, and their end.
-    fn lowest(&self, range: &Range<u64>, length: u64) -> Option<(u64, u64)> {
+    fn lowest(&self, range: &Range<u64>, length: u64, alignment: u64) -> Option<(u64, u64)> {
         if range.is_empty() {
             return None;
         }
-        let mut start = range.start;
+        let mut start = range.start.checked_next_multiple_of(alignment)?;
         for (&first, &end) in self.used.range(range.clone()) {
-            if first - start >= length {
+            if first.checked_sub(start).is_some_and(|free| free >= length) {
                 break;
             }
-            start = end;
+            start = start.max(end.checked_next_multiple_of(alignment)?);
         }
         let end = start.checked_add(length).filter(|&end| end <= range.end)?;
         Some((start, end))
@@ -68,33 +69,51 @@ mod tests {
     #[test]
     fn the_lowest_free_range_is_taken() {
         let mut addresses = Addresses::new(Some(0x1001..0x9fff));
-        let [first, second] = [4096, 1].map(|bytes| addresses.allocate(bytes).unwrap());
+        let [first, second] = [4096, 1].map(|bytes| addresses.allocate(bytes, 4096).unwrap());
         assert_eq!((first, second), (0x2000, 0x4000), "a page lies between them");
         addresses.free(first);
-        assert_eq!(addresses.allocate(4097), Some(0x6000), "it does not fit the hole");
-        assert_eq!(addresses.allocate(0), Some(0x2000), "it does");
-        assert_eq!(addresses.allocate(1), None);
-        assert_eq!(addresses.allocate(usize::MAX), None);
+        assert_eq!(addresses.allocate(4097, 4096), Some(0x6000), "it does not fit the hole");
+        assert_eq!(addresses.allocate(0, 4096), Some(0x2000), "it does");
+        assert_eq!(addresses.allocate(1, 4096), None);
+        assert_eq!(addresses.allocate(usize::MAX, 4096), None);
         addresses.free(second);
-        assert_eq!(addresses.allocate(1), Some(0x4000));
+        assert_eq!(addresses.allocate(1, 4096), Some(0x4000));
     }
 
     #[test]
     fn a_range_without_a_page_gives_nothing() {
         for range in [0..0, 1..0x1fff, u64::MAX - 1..u64::MAX] {
-            assert_eq!(Addresses::new(Some(range)).allocate(1), None);
+            assert_eq!(Addresses::new(Some(range)).allocate(1, 4096), None);
         }
+    }
+
+    #[test]
+    fn huge_pages_begin_at_multiples_of_their_size() {
+        let mut addresses = Addresses::new(Some(0x1000..0x10_0000));
+        assert_eq!(addresses.allocate(4096, 4096), Some(0x1000));
+        assert_eq!(addresses.allocate(0x1_0000, 0x1_0000), Some(0x1_0000));
+        assert_eq!(addresses.allocate(0x1_0000, 0x1_0000), Some(0x3_0000), "a page lies between them");
+        assert_eq!(addresses.allocate(0x2000, 4096), Some(0x3000), "the addresses before are used too");
+        addresses.free(0x1_0000);
+        assert_eq!(addresses.allocate(0x1_0000, 0x1_0000), Some(0x1_0000));
+        assert_eq!(addresses.allocate(1, 1 << 30), None);
+        let mut last = Addresses::new(Some(u64::MAX - 0x1_0000..u64::MAX));
+        assert_eq!(last.allocate(1, 1 << 30), None, "no such multiple is left");
     }
 
     #[test]
     fn a_hole_is_never_given() {
         let ranges = [0x9000..0xc000, 0x1000..0x4000, 0x6000..0x6000, 0x7000..0x8fff];
         let mut addresses = Addresses::new(ranges);
-        assert_eq!(addresses.allocate(8192), Some(0x1000), "with the page behind it fills the lowest range");
-        assert_eq!(addresses.allocate(1), Some(0x9000), "the range between has one page only");
-        assert_eq!(addresses.allocate(1), None);
+        assert_eq!(
+            addresses.allocate(8192, 4096),
+            Some(0x1000),
+            "with the page behind it fills the lowest range"
+        );
+        assert_eq!(addresses.allocate(1, 4096), Some(0x9000), "the range between has one page only");
+        assert_eq!(addresses.allocate(1, 4096), None);
         addresses.free(0x1000);
-        assert_eq!(addresses.allocate(4096), Some(0x1000));
+        assert_eq!(addresses.allocate(4096, 4096), Some(0x1000));
     }
 
     proptest! {
@@ -105,7 +124,7 @@ mod tests {
             for (bytes, which, is_free) in steps {
                 if is_free && !held.is_empty() {
                     addresses.free(held.swap_remove(which.index(held.len())).start);
-                } else if let Some(start) = addresses.allocate(bytes) {
+                } else if let Some(start) = addresses.allocate(bytes, 4096) {
                     let new = start..start + bytes.next_multiple_of(4096) as u64;
                     prop_assert!(start % 4096 == 0 && new.start >= 0x1_0000 && new.end + 4096 <= 0x8_0000);
                     prop_assert!(held.iter().all(|old| new.end + 4096 <= old.start || old.end + 4096 <= new.start));

@@ -31,7 +31,7 @@ pub(crate) struct CommandFailure {
 }
 
 impl CommandFailure {
-    fn closed(error: impl Into<Error>) -> Self {
+    pub(crate) fn closed(error: impl Into<Error>) -> Self {
         Self { error: error.into(), is_open: false }
     }
 

@@ -9,6 +9,7 @@ use crate::function::{Claim, Function};
 use crate::id_allocator::IdAllocator;
 use crate::mapping::Mapping;
 use crate::pages::PageTable;
+use crate::process::Process;
 use crate::registers::Registers;
 use crate::startup::{
     Limits, Options, enable, identify, provide_contexts, read_limits, reset, set_addresses, start_events,
@@ -63,6 +64,8 @@ pub(crate) struct DeviceShared {
     contexts: Vec<Mapping>,
     /// Memory of objects that the card may still have, because it has not confirmed that it has destroyed them.
     unconfirmed: Mutex<Vec<Mapping>>,
+    /// Process that has opened the card.
+    process: Process,
     /// Dropped last: then nobody has the card.
     _claim: Claim,
 }
@@ -76,6 +79,9 @@ impl DeviceShared {
         object_number: u32,
         body: Body,
     ) -> Result<Answer, CommandFailure> {
+        if self.is_forked() {
+            return Err(CommandFailure::closed(Error::Forked));
+        }
         let answer = lock(&self.admin).execute(opcode, object_number, body)?;
         self.events.collect();
         Ok(answer)
@@ -117,14 +123,23 @@ impl DeviceShared {
     }
 
     /// Destroys an object that uses `memory`. Returns whether the card has confirmed it. If not, the memory is kept until a
-    /// reset, and the caller must not free the number of the object.
+    /// reset, and the caller must not free the number of the object. Nothing is done in a process that was forked.
     #[must_use]
     pub(crate) fn destroy(&self, opcode: CommandOpcode, object_number: u32, memory: &[&Mapping]) -> bool {
+        if self.is_forked() {
+            return false;
+        }
         let is_confirmed = self.execute(opcode, object_number, Body::Destroy).is_ok();
         if !is_confirmed {
             self.keep(memory);
         }
         is_confirmed
+    }
+
+    /// Returns whether this process was forked from the one that has opened the card. It leaves the card alone then, and takes no
+    /// lock, which a thread may have had that exists in the other process only.
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.process.is_current()
     }
 
     /// Keeps memory until the card is reset.
@@ -135,6 +150,9 @@ impl DeviceShared {
 
 impl Drop for DeviceShared {
     fn drop(&mut self) {
+        if self.is_forked() {
+            return;
+        }
         let reset = || reset(&*self.function, &self.registers, self.options.timeout);
         let is_reset = match reset() {
             // A function-level reset under the driver has turned the BARs off.
@@ -204,6 +222,7 @@ impl Device {
             admin: Mutex::new(admin),
             contexts,
             unconfirmed: Mutex::default(),
+            process: Process::current(),
             _claim: claim,
         };
         set_addresses(&shared.registers, &shared.options)?;

@@ -2,7 +2,7 @@
 
 use crate::function::{Function, FunctionError};
 use crate::pci_address::{PciAddress, PciAddressError};
-use crate::vfio::{OpenOptions, VfioFunction};
+use crate::vfio::{Access, OpenOptions, VfioFunction};
 use crate::vfio_user::{ConnectOptions, VfioUserFunction};
 use std::fmt;
 use std::path::PathBuf;
@@ -17,9 +17,8 @@ pub enum DeviceName {
     Pci {
         /// Its address.
         address: PciAddress,
-        /// How many times longer than hardware the card takes: more than 1 for one that is simulated behind the bus of a virtual
-        /// machine.
-        time_scale: u32,
+        /// How it is opened: written behind the address, as in `pci:0000:65:00.0,time-scale=1000,access=group`.
+        options: OpenOptions,
     },
     /// A card that another process serves at a socket.
     VfioUser(PathBuf),
@@ -55,32 +54,43 @@ pub enum DeviceNameError {
     /// There is no address behind `pci:`.
     #[error("`pci:` is followed by no address: {0}")]
     Address(#[from] PciAddressError),
-    /// What follows the address is no time scale.
+    /// What follows the address is no option.
     #[error(
-        "`{text}` is no time scale; write how many times longer than hardware a simulated card takes, as in \
-         pci:0000:65:00.0,time-scale=1000, or nothing for hardware"
+        "`{text}` is no option of a card; write `time-scale=` and how many times longer than hardware a simulated card takes, \
+         `access=group` or `access=iommufd`, as in pci:0000:65:00.0,time-scale=1000, or nothing"
     )]
-    TimeScale {
-        /// What follows the comma.
+    Option {
+        /// What follows a comma.
         text: String,
     },
 }
 
-/// Separates the time scale from the address.
+/// Names of the options of a function.
 const TIME_SCALE: &str = "time-scale=";
+const ACCESS: &str = "access=";
+/// Values of [`ACCESS`].
+const ACCESSES: [(Access, &str); 2] = [(Access::Group, "group"), (Access::Iommufd, "iommufd")];
+
+/// Takes over one option.
+fn option(options: &mut OpenOptions, text: &str) -> Option<()> {
+    if let Some(number) = text.strip_prefix(TIME_SCALE) {
+        options.time_scale = number.parse().ok().filter(|&number| number != 0)?;
+    } else {
+        let value = text.strip_prefix(ACCESS)?;
+        options.access = ACCESSES.iter().find(|(_, name)| *name == value)?.0;
+    }
+    Some(())
+}
 
 /// What follows `pci:`.
 fn pci(text: &str) -> Result<DeviceName, DeviceNameError> {
-    let (address, scale) = text.split_once(',').map_or((text, None), |(address, rest)| (address, Some(rest)));
-    let time_scale = match scale {
-        None => 1,
-        Some(text) => {
-            let number = text.strip_prefix(TIME_SCALE).and_then(|number| number.parse().ok());
-            let number = number.filter(|&number| number != 0);
-            number.ok_or_else(|| DeviceNameError::TimeScale { text: text.to_string() })?
-        }
-    };
-    Ok(DeviceName::Pci { address: address.parse()?, time_scale })
+    let mut parts = text.split(',');
+    let address = parts.next().unwrap_or_default().parse();
+    let mut options = OpenOptions::default();
+    for text in parts {
+        option(&mut options, text).ok_or_else(|| DeviceNameError::Option { text: text.to_string() })?;
+    }
+    Ok(DeviceName::Pci { address: address?, options })
 }
 
 impl FromStr for DeviceName {
@@ -103,8 +113,16 @@ impl FromStr for DeviceName {
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pci { address, time_scale: 1 } => write!(f, "pci:{address}"),
-            Self::Pci { address, time_scale } => write!(f, "pci:{address},{TIME_SCALE}{time_scale}"),
+            Self::Pci { address, options: OpenOptions { access, time_scale } } => {
+                write!(f, "pci:{address}")?;
+                if *time_scale != 1 {
+                    write!(f, ",{TIME_SCALE}{time_scale}")?;
+                }
+                match ACCESSES.iter().find(|(known, _)| known == access) {
+                    Some((_, name)) => write!(f, ",{ACCESS}{name}"),
+                    None => Ok(()),
+                }
+            }
             Self::VfioUser(path) => write!(f, "vfu:{}", path.display()),
         }
     }
@@ -119,9 +137,7 @@ impl DeviceName {
     /// If the back end fails.
     pub fn connect(&self) -> Result<Arc<dyn Function>, FunctionError> {
         match *self {
-            Self::Pci { address, time_scale } => {
-                Ok(Arc::new(VfioFunction::open(address, OpenOptions { time_scale })?))
-            }
+            Self::Pci { address, options } => Ok(Arc::new(VfioFunction::open(address, options)?)),
             Self::VfioUser(ref path) => {
                 Ok(Arc::new(VfioUserFunction::connect(path, ConnectOptions::default())?))
             }
@@ -143,10 +159,16 @@ mod tests {
             ("pci:0000:65:00.0", "pci:0000:65:00.0", 1),
             ("pci:65:00.1", "pci:0000:65:00.1", 1),
             ("pci:0000:65:00.0,time-scale=1000", "pci:0000:65:00.0,time-scale=1000", 1000),
+            ("pci:65:00.0,access=group", "pci:0000:65:00.0,access=group", 1),
+            ("pci:65:00.0,access=iommufd,time-scale=7", "pci:0000:65:00.0,time-scale=7,access=iommufd", 7),
         ] {
             let name: DeviceName = text.parse().unwrap();
             assert_eq!(name.to_string(), written);
-            assert!(matches!(name, DeviceName::Pci { time_scale, .. } if time_scale == scale));
+            let DeviceName::Pci { options, .. } = name else { panic!("{name}") };
+            assert_eq!(options.time_scale, scale);
+            let access = ["group", "iommufd"].map(|access| text.contains(access));
+            let expected = [Access::Group, Access::Iommufd].map(|access| options.access == access);
+            assert_eq!(access, expected, "{text}");
         }
     }
 
@@ -161,9 +183,10 @@ mod tests {
             ("", "`` is no name of a card"),
             ("pci:", "`pci:` is followed by no address: `` is no address"),
             ("pci:65", "`65` is no address of a PCI function"),
-            ("pci:65:00.0,", "`` is no time scale"),
-            ("pci:65:00.0,time-scale=0", "`time-scale=0` is no time scale"),
-            ("pci:65:00.0,scale=2", "`scale=2` is no time scale"),
+            ("pci:65:00.0,", "`` is no option of a card"),
+            ("pci:65:00.0,time-scale=0", "`time-scale=0` is no option"),
+            ("pci:65:00.0,scale=2", "`scale=2` is no option"),
+            ("pci:65:00.0,time-scale=2,access=file", "`access=file` is no option"),
         ] {
             let error = text.parse::<DeviceName>().unwrap_err().to_string();
             assert!(

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::function::{DOORBELL_BAR, Function};
+use crate::process::Process;
 use rnic_layout::doorbell::{
     Arm, COMPLETION, CompletionDoorbell, Doorbell, EVENT, EventDoorbell, WorkDoorbell, offset_in_bar,
 };
@@ -9,11 +10,13 @@ use rnic_layout::field::FieldError;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use std::sync::Arc;
 
-/// One doorbell page of BAR 2.
+/// One doorbell page of BAR 2. A process that was forked from the one that has opened the card rings nothing.
 #[derive(Clone)]
 pub(crate) struct Doorbells {
     function: Arc<dyn Function>,
     page: u16,
+    /// Process that rings them.
+    process: Process,
 }
 
 impl Doorbells {
@@ -24,7 +27,7 @@ impl Doorbells {
         if bytes < needed {
             return Err(Error::BarTooSmall { bar: DOORBELL_BAR, bytes, needed });
         }
-        Ok(Self { function: Arc::clone(function), page })
+        Ok(Self { function: Arc::clone(function), page, process: Process::current() })
     }
 
     /// Index of the page, as create commands name it.
@@ -50,6 +53,9 @@ impl Doorbells {
 
     fn ring(&self, doorbell: &Doorbell, value: Result<[u8; 8], FieldError>) {
         let value = value.expect("numbers and indices fit their fields");
+        if !self.process.is_current() {
+            return;
+        }
         // If the BAR has disappeared since the start, the write is dropped, as it is by a card that was removed.
         if let Ok(bar) = self.function.bar(DOORBELL_BAR) {
             bar.write64(offset_in_bar(self.page.into(), doorbell), u64::from_le_bytes(value));

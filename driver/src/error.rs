@@ -115,6 +115,11 @@ pub enum Error {
         /// What stopped it.
         why: &'static str,
     },
+    /// This process was forked from the one that has opened the card, which still has it.
+    #[error(
+        "the card was opened by the process that this one was forked from; use it there, or open another one here"
+    )]
+    Forked,
     /// All numbers of a kind of object are in use.
     #[error("all {limit} {what} of the card are in use; destroy some first")]
     Exhausted {

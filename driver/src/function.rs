@@ -13,8 +13,9 @@
 //! interface**. A simulated card advances inside calls of [`Function`] and [`Bar`] only. So every loop of the driver that waits
 //! calls [`Function::idle`], and measures its timeout with [`Function::now`], which a simulation answers with simulated time.
 
-use crate::memory::{Memory, Purpose};
+use crate::memory::{Memory, PageSize, Purpose};
 use crate::pci_address::PciAddress;
+use crate::process::Process;
 use crate::server_error::ServerError;
 use crate::vfio_error::VfioError;
 use std::fmt;
@@ -76,6 +77,18 @@ pub enum FunctionError {
         /// Bytes requested.
         bytes: usize,
     },
+    /// The kernel has no such huge pages free.
+    #[error(
+        "the kernel has no {} huge pages of {} bytes free; have it keep as many, by writing their number to {}, as root, or use \
+         pages of 4 KiB",
+        .bytes.div_ceil(.page_size.bytes()), .page_size.bytes(), .page_size.reserve().unwrap_or_default()
+    )]
+    NoHugePages {
+        /// Bytes requested.
+        bytes: usize,
+        /// Size of the pages.
+        page_size: PageSize,
+    },
     /// No range of device addresses of this size is free.
     #[error("no room in the card's address space for {bytes} bytes; free regions or make them smaller")]
     OutOfAddresses {
@@ -135,7 +148,8 @@ pub enum FunctionError {
     },
     /// The memory is in this process alone, and the card in another.
     #[error(
-        "memory of {bytes} bytes is not shared with the card's process; use memory of `Function::allocate`"
+        "memory of {bytes} bytes is in this process alone, and the card in another, which reaches files only; allocate it with \
+         `ProtectionDomain::allocate` or `share`, or register memory of `UserMemory::in_file`"
     )]
     NotShared {
         /// Size of the memory in bytes.
@@ -180,7 +194,7 @@ impl Ownership {
             Some(owner) => Err(FunctionError::InUse { owner: owner.clone() }),
             None => {
                 *place = Some(owner);
-                Ok(Claim(self.clone()))
+                Ok(Claim(self.clone(), Process::current()))
             }
         }
     }
@@ -190,13 +204,15 @@ impl Ownership {
     }
 }
 
-/// The function belongs to its owner until this is dropped.
+/// The function belongs to its owner until this is dropped. A process that was forked from that of the owner does not end it.
 #[must_use]
-pub struct Claim(Ownership);
+pub struct Claim(Ownership, Process);
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        *self.0.lock() = None;
+        if self.1.is_current() {
+            *self.0.lock() = None;
+        }
     }
 }
 
@@ -267,6 +283,28 @@ pub trait Function: Send + Sync {
     /// [`FunctionError::OutOfMemory`] if the host has no such memory.
     fn allocate(&self, bytes: usize, purpose: Purpose) -> Result<Arc<Memory>, FunctionError> {
         Ok(Arc::new(Memory::zeroed(bytes, purpose)))
+    }
+
+    /// As [`Self::allocate`], in pages of a size. Huge pages are those of a file in every back end, so that both processes and the
+    /// IOMMU have them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate`], and [`FunctionError::NoHugePages`] if the kernel has none free.
+    fn allocate_in(
+        &self,
+        bytes: usize,
+        purpose: Purpose,
+        page_size: PageSize,
+    ) -> Result<Arc<Memory>, FunctionError> {
+        if page_size == PageSize::Base {
+            return self.allocate(bytes, purpose);
+        }
+        match Memory::in_file_of(bytes, purpose, page_size) {
+            Ok(memory) => Ok(Arc::new(memory)),
+            // Without support for pages of the size there is no such file; with it, but without pages, no mapping.
+            Err(_) => Err(FunctionError::NoHugePages { bytes, page_size }),
+        }
     }
 
     /// Maps memory for the card, at contiguous device addresses. Returns the first of them, a multiple of 4096. A simulated

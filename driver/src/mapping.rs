@@ -4,7 +4,8 @@
 //! confirmed that it does not use the memory any more: it has destroyed the object, or was reset.
 
 use crate::function::{DmaSegment, Function, FunctionError};
-use crate::memory::{Memory, Purpose, RingWords};
+use crate::memory::{Memory, PageSize, Purpose, RingWords};
+use crate::process::Process;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,15 +16,24 @@ struct Mapped {
     function: Arc<dyn Function>,
     memory: Arc<Memory>,
     device_address: u64,
+    /// Process that has mapped it.
+    process: Process,
+}
+
+impl Mapped {
+    fn new(function: &Arc<dyn Function>, memory: Arc<Memory>, device_address: u64) -> Self {
+        Self { function: Arc::clone(function), memory, device_address, process: Process::current() }
+    }
 }
 
 /// Allocates memory, and checks that the back end has returned what was requested.
-fn allocate(
+pub(crate) fn allocate(
     function: &Arc<dyn Function>,
     asked_bytes: usize,
     asked_purpose: Purpose,
+    page_size: PageSize,
 ) -> Result<Arc<Memory>, FunctionError> {
-    let memory = function.allocate(asked_bytes, asked_purpose)?;
+    let memory = function.allocate_in(asked_bytes, asked_purpose, page_size)?;
     let (bytes, purpose) = (memory.bytes(), memory.purpose());
     if bytes < asked_bytes || purpose != asked_purpose {
         return Err(FunctionError::WrongMemory { bytes, purpose, asked_bytes, asked_purpose });
@@ -38,28 +48,39 @@ impl Mapping {
         bytes: usize,
         purpose: Purpose,
     ) -> Result<Self, FunctionError> {
-        let memory = allocate(function, bytes, purpose)?;
+        let memory = allocate(function, bytes, purpose, PageSize::Base)?;
         let device_address = function.map(&memory)?;
-        Ok(Self(Arc::new(Mapped { function: Arc::clone(function), memory, device_address })))
+        Ok(Self(Arc::new(Mapped::new(function, memory, device_address))))
     }
 
-    /// Allocates memory and maps it, not necessarily at contiguous device addresses. Also returns its DMA segments, in the
-    /// order of the memory.
+    /// Maps memory, not necessarily at contiguous device addresses. Also returns the DMA segments of the bytes that may be accessed,
+    /// in the order of the memory.
     pub(crate) fn scattered(
         function: &Arc<dyn Function>,
-        bytes: usize,
-        purpose: Purpose,
+        memory: Arc<Memory>,
     ) -> Result<(Self, Vec<DmaSegment>), FunctionError> {
-        let memory = allocate(function, bytes, purpose)?;
-        let segments = function.map_scattered(&memory)?;
+        let mut segments = function.map_scattered(&memory)?;
         let device_address = segments.first().map_or(0, |segment| segment.device_address);
-        let mapped = Mapped { function: Arc::clone(function), memory, device_address };
-        Ok((Self(Arc::new(mapped)), segments))
+        if let Some(first) = segments.first_mut() {
+            // Less than a page, and segments have whole pages.
+            let skipped = memory.range().start;
+            first.device_address += skipped as u64;
+            first.bytes = first.bytes.saturating_sub(skipped);
+        }
+        Ok((Self(Arc::new(Mapped::new(function, memory, device_address))), segments))
     }
 
     /// Returns another handle of the mapping, which keeps it.
     pub(crate) fn share(&self) -> Self {
         Self(Arc::clone(&self.0))
+    }
+
+    /// Unmaps the memory, and returns it. `None` if another handle keeps it, or the back end has not ended the mapping.
+    pub(crate) fn into_memory(self) -> Option<Memory> {
+        let mapped = Arc::into_inner(self.0)?;
+        let memory = Arc::clone(&mapped.memory);
+        drop(mapped);
+        Arc::into_inner(memory)
     }
 
     /// Keeps the memory mapped for ever, because the card may access it for ever.
@@ -85,6 +106,10 @@ impl Mapping {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        // In a process that was forked it is the mapping of the other one.
+        if !self.process.is_current() {
+            return;
+        }
         if self.function.unmap(self.device_address).is_err() {
             // The card may still access the memory, so it is leaked.
             std::mem::forget(Arc::clone(&self.memory));

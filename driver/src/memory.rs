@@ -12,17 +12,21 @@
 //! lent. So a ring cannot write under a slice, even if a back end hands out the same memory twice: each use of memory checks
 //! its purpose, and overlapping loans are refused.
 //!
+//! Memory of the application that it has registered is payload like any other: the application has moved it here, or, if it has
+//! not, answers for its own accesses: see [`UserMemory`](crate::UserMemory) and [`raw::Buffer`](crate::raw::Buffer).
+//!
 //! A card on a bus is outside Rust's memory model. It accesses payload only between the post of a request and its
 //! completion, when no slice of that payload exists.
 
-pub use crate::page::PAGE_BYTES;
 use crate::page::{FilePages, PAGE_WORDS, Page};
+pub use crate::page::{PAGE_BYTES, PageSize};
 use crate::ring::Words;
 use crate::sync::{Mutex, MutexGuard, lock};
+use crate::user_memory::UserMemory;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -44,17 +48,17 @@ enum Pages {
     Own(Box<[Page]>),
     /// In a file that another process can map.
     File(FilePages),
+    /// Those that hold memory of the application, and whatever else.
+    User(UserMemory),
 }
 
-impl Deref for Pages {
-    type Target = [Page];
-
-    fn deref(&self) -> &[Page] {
-        match self {
-            Self::Own(pages) => pages,
-            Self::File(pages) => pages,
-        }
-    }
+/// Part of a memory file.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePart<'a> {
+    /// The file, whose size is sealed.
+    pub file: BorrowedFd<'a>,
+    /// Offset of the part, in bytes: a multiple of [`PAGE_BYTES`].
+    pub offset: u64,
 }
 
 /// Page-aligned memory that can be mapped for the card.
@@ -77,8 +81,8 @@ struct Lent {
 /// Reason why an access of a simulated card is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// The access reaches beyond the end of the memory.
-    #[error("{length} bytes at offset {offset} reach beyond the end of a memory of {bytes} bytes")]
+    /// The access reaches beyond the end of the memory, or outside of what the application has registered of its pages.
+    #[error("{length} bytes at offset {offset} are not all in the memory that was mapped, of {bytes} bytes")]
     OutOfRange {
         /// Offset of the access, in bytes.
         offset: usize,
@@ -99,6 +103,16 @@ pub enum AccessError {
     },
 }
 
+impl Pages {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Own(pages) => size_of_val(&**pages),
+            Self::File(pages) => pages.bytes(),
+            Self::User(memory) => memory.page_bytes(),
+        }
+    }
+}
+
 impl Memory {
     /// Allocates zeroed memory. The size is `bytes` rounded up to whole pages, at least one page.
     pub fn zeroed(bytes: usize, purpose: Purpose) -> Self {
@@ -113,8 +127,31 @@ impl Memory {
     ///
     /// If the operating system refuses it.
     pub fn in_file(bytes: usize, purpose: Purpose) -> io::Result<Self> {
-        let pages = FilePages::zeroed(bytes.div_ceil(PAGE_BYTES).max(1))?;
-        Ok(Self::new(Pages::File(pages), purpose))
+        Self::in_file_of(bytes, purpose, PageSize::Base)
+    }
+
+    /// As [`Self::in_file`], in pages of a size, to whole numbers of which the size is rounded up.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system refuses it, for example because it has no free pages of this size.
+    pub fn in_file_of(bytes: usize, purpose: Purpose, page_size: PageSize) -> io::Result<Self> {
+        Ok(Self::new(Pages::File(FilePages::zeroed(bytes, page_size)?), purpose))
+    }
+
+    /// Payload in memory of the application.
+    pub(crate) fn of_user(memory: UserMemory) -> Self {
+        Self::new(Pages::User(memory), Purpose::Payload)
+    }
+
+    /// Returns whether it is memory of the application.
+    pub(crate) fn is_of_user(&self) -> bool {
+        matches!(self.pages, Pages::User(_))
+    }
+
+    /// Gives the memory of the application back; `None` if it was not of the application.
+    pub(crate) fn into_user(self) -> Option<UserMemory> {
+        if let Pages::User(memory) = self.pages { Some(memory) } else { None }
     }
 
     fn new(pages: Pages, purpose: Purpose) -> Self {
@@ -122,7 +159,7 @@ impl Memory {
             #[cfg(loom)]
             modelled: match purpose {
                 Purpose::Ring => {
-                    (0..pages.len() * PAGE_WORDS).map(|_| crate::sync::AtomicU64::new(0)).collect()
+                    (0..pages.bytes() / WORD_BYTES).map(|_| crate::sync::AtomicU64::new(0)).collect()
                 }
                 Purpose::Payload => Vec::new(),
             },
@@ -134,20 +171,44 @@ impl Memory {
 
     /// Size in bytes, a multiple of [`PAGE_BYTES`].
     pub fn bytes(&self) -> usize {
-        self.pages.len() * PAGE_BYTES
+        self.pages.bytes()
     }
 
-    /// The file that holds the memory and nothing else, or `None` if it is in this process alone.
-    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+    /// The bytes that may be accessed: all, unless it is memory of the application, which may begin and end inside a page.
+    pub fn range(&self) -> Range<usize> {
+        match &self.pages {
+            Pages::User(memory) => memory.range(),
+            pages => 0..pages.bytes(),
+        }
+    }
+
+    /// The part of a file that the memory is, or `None` if it is in this process alone.
+    pub fn file(&self) -> Option<FilePart<'_>> {
         match &self.pages {
             Pages::Own(_) => None,
-            Pages::File(pages) => Some(pages.file()),
+            Pages::File(pages) => Some(FilePart { file: pages.file(), offset: 0 }),
+            Pages::User(memory) => {
+                memory.file().map(|(file, offset)| FilePart { file: file.file.as_fd(), offset })
+            }
+        }
+    }
+
+    /// Size of the pages that it is made of.
+    pub fn page_size(&self) -> PageSize {
+        match &self.pages {
+            Pages::Own(_) => PageSize::Base,
+            Pages::File(pages) => pages.page_size(),
+            Pages::User(memory) => memory.page_size(),
         }
     }
 
     /// Virtual address of the first byte, a multiple of [`PAGE_BYTES`].
     pub fn address(&self) -> *const u8 {
-        self.pages.as_ptr().cast()
+        match &self.pages {
+            Pages::Own(pages) => pages.as_ptr().cast(),
+            Pages::File(pages) => pages.as_ptr().cast(),
+            Pages::User(memory) => memory.page_address(),
+        }
     }
 
     /// Returns the access of a simulated card in this process to the memory.
@@ -217,8 +278,8 @@ impl Memory {
         length: usize,
         write: bool,
     ) -> Result<MutexGuard<'_, Vec<Lent>>, AccessError> {
-        let bytes = self.bytes();
-        let end = offset.checked_add(length).filter(|&end| end <= bytes);
+        let (bytes, range) = (self.bytes(), self.range());
+        let end = offset.checked_add(length).filter(|&end| range.start <= offset && end <= range.end);
         let end = end.ok_or(AccessError::OutOfRange { offset, length, bytes })?;
         let loans = self.lock();
         let held = |lent: &Lent| overlap(&lent.range, &(offset..end)) && (write || lent.exclusive);
@@ -226,7 +287,9 @@ impl Memory {
     }
 
     fn enter(&self, range: &Range<usize>, exclusive: bool) {
-        assert!(range.start <= range.end && range.end <= self.bytes(), "a loan lies inside its memory");
+        let all = self.range();
+        let is_inside = all.start <= range.start && range.start <= range.end && range.end <= all.end;
+        assert!(is_inside, "a loan lies inside its memory");
         assert!(self.purpose == Purpose::Payload, "only payload is lent");
         let mut loans = self.lock();
         let clash = loans.iter().any(|lent| overlap(&lent.range, range) && (exclusive || lent.exclusive));
@@ -258,7 +321,12 @@ impl Memory {
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        &self.pages[index / PAGE_WORDS].0[index % PAGE_WORDS]
+        let pages: &[Page] = match &self.pages {
+            Pages::Own(pages) => pages,
+            Pages::File(pages) => pages,
+            Pages::User(memory) => return memory.word(index),
+        };
+        &pages[index / PAGE_WORDS].0[index % PAGE_WORDS]
     }
 
     fn load(&self, index: usize, order: Ordering) -> u64 {
@@ -288,6 +356,9 @@ impl Memory {
     /// One byte of payload as an atomic.
     #[expect(unsafe_code, reason = "payload that begins or ends inside a word is accessed byte by byte")]
     fn byte(&self, offset: usize) -> &AtomicU8 {
+        if let Pages::User(memory) = &self.pages {
+            return memory.byte(offset);
+        }
         assert!(offset < self.bytes(), "a byte lies inside its memory");
         // SAFETY: The byte lies inside `pages`, which live as long as `self` and consist of `UnsafeCell`s only. All
         // accesses through shared references are atomic. A slice of the byte exists only while it is on loan, and this
@@ -390,7 +461,9 @@ impl Deref for Loan<'_> {
     fn deref(&self) -> &[u8] {
         // SAFETY: `enter` has checked that the range lies inside the memory. During the loan `enter` refuses an
         // exclusive loan of the same bytes, and `admit` refuses a write.
-        unsafe { std::slice::from_raw_parts(self.memory.address().add(self.range.start), self.range.len()) }
+        unsafe {
+            std::slice::from_raw_parts(self.memory.address().wrapping_add(self.range.start), self.range.len())
+        }
     }
 }
 
@@ -400,7 +473,9 @@ impl Deref for LoanMut<'_> {
     #[expect(unsafe_code, reason = "the application reads payload in place")]
     fn deref(&self) -> &[u8] {
         // SAFETY: As for `deref_mut`, whose slice the borrow of `self` excludes.
-        unsafe { std::slice::from_raw_parts(self.memory.address().add(self.range.start), self.range.len()) }
+        unsafe {
+            std::slice::from_raw_parts(self.memory.address().wrapping_add(self.range.start), self.range.len())
+        }
     }
 }
 
@@ -411,7 +486,7 @@ impl DerefMut for LoanMut<'_> {
         // writing through an address from a shared reference is allowed. During the exclusive loan `enter` refuses any
         // other loan of the same bytes, and `admit` refuses any access.
         unsafe {
-            let start = self.memory.address().add(self.range.start).cast_mut();
+            let start = self.memory.address().wrapping_add(self.range.start).cast_mut();
             std::slice::from_raw_parts_mut(start, self.range.len())
         }
     }

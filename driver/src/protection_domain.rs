@@ -49,7 +49,7 @@ impl ProtectionDomainShared {
 impl Drop for ProtectionDomainShared {
     fn drop(&mut self) {
         // Otherwise objects of another domain of this number could use one that the card still has.
-        if !self.is_kept.load(Ordering::Relaxed) {
+        if !self.device.is_forked() && !self.is_kept.load(Ordering::Relaxed) {
             lock(&self.device.ids).domains.free(self.number);
         }
     }

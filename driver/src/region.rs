@@ -6,20 +6,24 @@
 //! | view of the application | slices, while it owns the range | copies, never a slice |
 //! | posting | moves into the request, returns with the completion | cannot be posted |
 //!
+//! Both are made of memory that the back end allocates, or of memory that the application had and moves here ([`UserMemory`]): a
+//! vector, a mapping, memory of another allocator, at any address and of any length. The application gets it back.
+//!
 //! Without an IOMMU the memory of a region may be scattered. The card then gets a list of its pages, of the largest page size
 //! that fits.
 
 use crate::device::{DeviceShared, IdAllocators, NewObject};
 use crate::error::{Error, check_option};
 use crate::function::{DmaSegment, FunctionError};
-use crate::mapping::Mapping;
-use crate::memory::{Loan, LoanMut, Purpose};
+use crate::mapping::{Mapping, allocate};
+use crate::memory::{Loan, LoanMut, Memory, PageSize, Purpose};
 use crate::pages::Pages;
 use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
 use crate::remote_memory::{RemoteMemory, RemoteRights};
 use crate::ring::Words;
 use crate::sge::Sge;
 use crate::sync::lock;
+use crate::user_memory::UserMemory;
 use rand::Rng;
 use rnic_layout::admin::{Body, CommandOpcode, CreateRegion, RegionKind, Translation};
 use rnic_layout::limits::PAGE_LOG2_MIN;
@@ -34,12 +38,14 @@ const KEY_INDEX_BITS: u32 = 24;
 const VARIANT_BITS: u32 = 8;
 
 /// A registered memory region. It is deregistered when neither the application nor a posted request holds a part of it.
-struct RegionShared {
+pub(crate) struct RegionShared {
     domain: Arc<ProtectionDomainShared>,
-    key: u32,
-    /// Address of the first byte in the address space of the key. Random, so that it reveals nothing about the host.
-    first_address: u64,
-    bytes: usize,
+    pub(crate) key: u32,
+    /// Address of the first byte in the address space of the key.
+    pub(crate) first_address: u64,
+    pub(crate) bytes: usize,
+    /// Offset of the first byte in the memory.
+    offset: usize,
     mapping: Mapping,
     /// First entry of the page list in the card's page table, if the memory is scattered.
     first_entry: Option<u16>,
@@ -99,23 +105,69 @@ fn free_ids(ids: &mut IdAllocators, key: u32, first_entry: Option<u16>) {
     }
 }
 
+/// What a region lets whom do, and where it lies in the address space of its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) local_write: bool,
+    pub(crate) rights: RemoteRights,
+    pub(crate) invalidatable: bool,
+    /// Address of the first byte; `None` for a random one, which reveals nothing about the host.
+    pub(crate) first_address: Option<u64>,
+}
+
+impl Terms {
+    fn new(rights: RemoteRights) -> Self {
+        Self { local_write: true, rights, invalidatable: false, first_address: None }
+    }
+}
+
 impl RegionShared {
-    fn create(
+    /// Allocates memory, and registers it.
+    fn allocate(
         domain: &Arc<ProtectionDomainShared>,
         bytes: usize,
-        rights: RemoteRights,
-        invalidatable: bool,
+        page_size: PageSize,
+        terms: Terms,
     ) -> Result<Arc<Self>, Error> {
         check_option("region.bytes", bytes as u64, 1, isize::MAX as u64)?;
+        let memory = allocate(&domain.device.function, bytes, Purpose::Payload, page_size)?;
+        Self::create(domain, memory, bytes, terms)
+    }
+
+    /// Registers memory of the application. If that fails, the memory is given back, unless the card may have it nevertheless.
+    pub(crate) fn register(
+        domain: &Arc<ProtectionDomainShared>,
+        memory: UserMemory,
+        terms: Terms,
+    ) -> Result<Arc<Self>, RegisterError> {
+        let bytes = memory.len();
+        let memory = Arc::new(Memory::of_user(memory));
+        let created = check_option("region.bytes", bytes as u64, 1, isize::MAX as u64)
+            .and_then(|()| Self::create(domain, Arc::clone(&memory), bytes, terms));
+        created.map_err(|error| {
+            let memory = Arc::into_inner(memory).and_then(Memory::into_user).map(Box::new);
+            RegisterError { error, memory }
+        })
+    }
+
+    /// Registers `bytes` bytes of memory, from the first that may be accessed on.
+    fn create(
+        domain: &Arc<ProtectionDomainShared>,
+        memory: Arc<Memory>,
+        bytes: usize,
+        terms: Terms,
+    ) -> Result<Arc<Self>, Error> {
+        let Terms { local_write, rights, invalidatable, first_address } = terms;
         let device = &domain.device;
-        let (mapping, segments) = Mapping::scattered(&device.function, bytes, Purpose::Payload)?;
+        let offset = memory.range().start;
+        let (mapping, segments) = Mapping::scattered(&device.function, memory)?;
         let (key, first_address) = {
             let ids = &mut *lock(&device.ids);
             let index = ids.regions.allocate_unpredictable(&mut ids.rng, KEY_INDEX_BITS, &[0])?;
             let variant: u8 = ids.rng.random();
             // Page-aligned, and far from both ends of the address space.
             let page = ids.rng.random_range(1u64 << 16..1 << 34);
-            (index << VARIANT_BITS | u32::from(variant), page << PAGE_LOG2_MIN)
+            (index << VARIANT_BITS | u32::from(variant), first_address.unwrap_or(page << PAGE_LOG2_MIN))
         };
         let translated = match RegionTranslation::new(device, &segments, bytes) {
             Ok(translated) => translated,
@@ -129,7 +181,7 @@ impl RegionShared {
         let body = CreateRegion {
             kind: RegionKind::Region,
             invalidatable,
-            local_write: true,
+            local_write,
             remote_write: rights.write,
             remote_read: rights.read,
             remote_atomic: rights.atomic,
@@ -155,7 +207,59 @@ impl RegionShared {
         domain.create(object, |ids| {
             free_ids(ids, key, first_entry);
         })?;
-        Ok(Arc::new(Self { domain: Arc::clone(domain), key, first_address, bytes, mapping, first_entry }))
+        let domain = Arc::clone(domain);
+        Ok(Arc::new(Self { domain, key, first_address, bytes, offset, mapping, first_entry }))
+    }
+
+    /// The bytes of a range of the region, in the memory.
+    fn place(&self, range: &Range<usize>) -> Range<usize> {
+        self.offset + range.start..self.offset + range.end
+    }
+
+    /// Deregisters the region, of which there is no other handle, and gives memory of the application back.
+    fn release(self) -> Result<UserMemory, ReleaseError> {
+        let mapping = self.mapping.share();
+        drop(self);
+        mapping.into_memory().and_then(Memory::into_user).ok_or(ReleaseError::Kept)
+    }
+}
+
+/// Memory of the application that could not be registered.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RegisterError {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// The memory, unless the card may have it nevertheless: it has not answered. It is kept until a reset then.
+    pub memory: Option<Box<UserMemory>>,
+}
+
+impl From<RegisterError> for Error {
+    fn from(error: RegisterError) -> Self {
+        error.error
+    }
+}
+
+/// Why memory of the application was not given back.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError<R = ()> {
+    /// The region was split, has another handle, or was allocated by the driver. It is still registered.
+    #[error(
+        "the region is not whole, has another handle, or is not of memory of the application; join its parts, or drop it"
+    )]
+    NotWhole(R),
+    /// The card has not confirmed that it does not use the memory any more, which is kept until a reset.
+    #[error(
+        "the card has not confirmed that it does not use the memory any more, which is kept until a reset; open the card again"
+    )]
+    Kept,
+}
+
+impl<R> ReleaseError<R> {
+    /// The same failure of a region of another kind, which there is no region left of.
+    fn kept(_: ReleaseError) -> Self {
+        Self::Kept
     }
 }
 
@@ -186,7 +290,38 @@ impl ProtectionDomain {
     /// [`Error::Option`] if `bytes` is zero, [`Error::Exhausted`] if all keys or page table entries are in use,
     /// [`Error::Command`] if the card refuses, or [`Error::Function`] if no memory is left.
     pub fn allocate(&self, bytes: usize) -> Result<Region, Error> {
-        Ok(Region::whole(RegionShared::create(&self.shared, bytes, RemoteRights::NONE, false)?))
+        self.allocate_in(bytes, PageSize::Base)
+    }
+
+    /// As [`Self::allocate`], in pages of a size, to whole numbers of which memory is taken. Where memory is scattered, the card
+    /// needs fewer entries of its page table for huge pages.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate`], and [`FunctionError::NoHugePages`] if the kernel has none free. A served card that takes no huge pages
+    /// is [`ServerError::HugePages`](crate::ServerError::HugePages).
+    pub fn allocate_in(&self, bytes: usize, page_size: PageSize) -> Result<Region, Error> {
+        let terms = Terms::new(RemoteRights::NONE);
+        Ok(Region::whole(RegionShared::allocate(&self.shared, bytes, page_size, terms)?))
+    }
+
+    /// Registers memory that the application had, for requests of this host only, as [`Self::allocate`] does with memory of the
+    /// driver. [`Region::release`] gives it back.
+    ///
+    /// ```
+    /// # use rnic_driver::{Error, ProtectionDomain, Region};
+    /// fn register(domain: &ProtectionDomain) -> Result<Region, Error> {
+    ///     Ok(domain.register(vec![7; 1000])?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError`] with the memory, and an error as of [`Self::allocate`]. A card in another process reaches only memory of
+    /// [`UserMemory::in_file`]: [`FunctionError::NotShared`].
+    pub fn register(&self, memory: impl Into<UserMemory>) -> Result<Region, RegisterError> {
+        let terms = Terms::new(RemoteRights::NONE);
+        Ok(Region::whole(RegionShared::register(&self.shared, memory.into(), terms)?))
     }
 
     /// Allocates `bytes` bytes of zeroed memory, and registers it for peers, who can access it once they have its
@@ -196,7 +331,37 @@ impl ProtectionDomain {
     ///
     /// As [`Self::allocate`].
     pub fn share(&self, bytes: usize, rights: RemoteRights) -> Result<SharedRegion, Error> {
-        Ok(SharedRegion { shared: RegionShared::create(&self.shared, bytes, rights, false)? })
+        self.share_in(bytes, rights, PageSize::Base)
+    }
+
+    /// As [`Self::share`], in pages of a size.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate_in`].
+    pub fn share_in(
+        &self,
+        bytes: usize,
+        rights: RemoteRights,
+        page_size: PageSize,
+    ) -> Result<SharedRegion, Error> {
+        let shared = RegionShared::allocate(&self.shared, bytes, page_size, Terms::new(rights))?;
+        Ok(SharedRegion { shared })
+    }
+
+    /// Registers memory that the application had, for peers, as [`Self::share`] does with memory of the driver.
+    /// [`SharedRegion::release`] gives it back; until then nobody has it as a slice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::register`].
+    pub fn register_shared(
+        &self,
+        memory: impl Into<UserMemory>,
+        rights: RemoteRights,
+    ) -> Result<SharedRegion, RegisterError> {
+        let shared = RegionShared::register(&self.shared, memory.into(), Terms::new(rights))?;
+        Ok(SharedRegion { shared })
     }
 
     /// As [`Self::share`], with a key that can be invalidated: by this host with
@@ -207,7 +372,9 @@ impl ProtectionDomain {
     ///
     /// As [`Self::allocate`].
     pub fn share_invalidatable(&self, bytes: usize, rights: RemoteRights) -> Result<SharedRegion, Error> {
-        Ok(SharedRegion { shared: RegionShared::create(&self.shared, bytes, rights, true)? })
+        let terms = Terms { invalidatable: true, ..Terms::new(rights) };
+        let shared = RegionShared::allocate(&self.shared, bytes, PageSize::Base, terms)?;
+        Ok(SharedRegion { shared })
     }
 }
 
@@ -246,12 +413,12 @@ impl Region {
 
     /// Returns the bytes as a slice for reading.
     pub fn bytes(&self) -> Loan<'_> {
-        self.shared.mapping.memory().lend(self.range.clone())
+        self.shared.mapping.memory().lend(self.shared.place(&self.range))
     }
 
     /// Returns the bytes as a slice for reading and writing.
     pub fn bytes_mut(&mut self) -> LoanMut<'_> {
-        self.shared.mapping.memory().lend_mut(self.range.clone())
+        self.shared.mapping.memory().lend_mut(self.shared.place(&self.range))
     }
 
     /// Splits the range at byte `at`. Both parts can be posted independently.
@@ -280,6 +447,20 @@ impl Region {
         Ok(Self { range: self.range.start..next.range.end, ..self })
     }
 
+    /// Deregisters memory of the application, and gives it back.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError::NotWhole`] with the region if a part of it is elsewhere, or it is memory of the driver.
+    /// [`ReleaseError::Kept`] if the card does not answer.
+    pub fn release(self) -> Result<UserMemory, ReleaseError<Self>> {
+        let Self { shared, range } = self;
+        match sole(shared) {
+            Ok(region) => region.release().map_err(ReleaseError::kept),
+            Err(shared) => Err(ReleaseError::NotWhole(Self { shared, range })),
+        }
+    }
+
     pub(crate) fn domain(&self) -> &Arc<ProtectionDomainShared> {
         &self.shared.domain
     }
@@ -289,6 +470,11 @@ impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Region({:#x}: {:?})", self.key(), self.range)
     }
+}
+
+/// Returns a region of memory of the application of which there is no other handle.
+fn sole(shared: Arc<RegionShared>) -> Result<RegionShared, Arc<RegionShared>> {
+    if shared.mapping.memory().is_of_user() { Arc::try_unwrap(shared) } else { Err(shared) }
 }
 
 /// Access beyond the end of a region.
@@ -346,7 +532,7 @@ impl SharedRegion {
     /// [`RangeError`] if they reach beyond the end of the region; nothing is copied then.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), RangeError> {
         self.check(offset, into.len())?;
-        self.shared.mapping.memory().read(offset, into);
+        self.shared.mapping.memory().read(self.shared.offset + offset, into);
         Ok(())
     }
 
@@ -357,8 +543,20 @@ impl SharedRegion {
     /// [`RangeError`] if it reaches beyond the end of the region; nothing is copied then.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), RangeError> {
         self.check(offset, from.len())?;
-        self.shared.mapping.memory().write(offset, from);
+        self.shared.mapping.memory().write(self.shared.offset + offset, from);
         Ok(())
+    }
+
+    /// Deregisters memory of the application, and gives it back. No peer reaches it any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::release`]; a clone counts as a part that is elsewhere.
+    pub fn release(self) -> Result<UserMemory, ReleaseError<Self>> {
+        match sole(self.shared) {
+            Ok(region) => region.release().map_err(ReleaseError::kept),
+            Err(shared) => Err(ReleaseError::NotWhole(Self { shared })),
+        }
     }
 
     fn check(&self, offset: usize, length: usize) -> Result<(), RangeError> {

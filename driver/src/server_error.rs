@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-/// What a vfio-user server did wrong, or what kept it from answering. After each of these but [`Self::Refused`] the connection
+/// What a vfio-user server did wrong, or what kept it from answering. After each of these but [`Self::Refused`], [`Self::HugePages`] and [`Self::Forked`] the connection
 /// is not used any more, because nobody knows what the next bytes of the server would belong to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -59,6 +59,16 @@ pub enum ServerError {
         /// What would be right.
         expected: &'static str,
     },
+    /// The server has refused memory in huge pages.
+    #[error(
+        "takes no memory in huge pages, whose files it cannot read and write by calls; allocate it in pages of 4 KiB"
+    )]
+    HugePages,
+    /// This process was forked from the one that has connected, which still uses the connection.
+    #[error(
+        "is connected to the process that this one was forked from; open another card here, or use this one there"
+    )]
+    Forked,
     /// The connection failed in another way.
     #[error("lost the connection at {what}: {why}; open the card again")]
     Lost {

@@ -193,6 +193,9 @@ impl SharedReceiveQueueUse {
 
 impl Drop for SharedReceiveQueueShared {
     fn drop(&mut self) {
+        if self.domain.device.is_forked() {
+            return;
+        }
         let memory = lock(&self.state).memory.share();
         // The regions of posted receives are dropped after this, and each is kept unless the card confirms its end.
         if self.domain.destroy(CommandOpcode::DestroySharedReceiveQueue, self.number, &[&memory]) {

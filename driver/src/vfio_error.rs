@@ -51,6 +51,15 @@ pub enum VfioError {
         /// The file that is missing.
         path: String,
     },
+    /// The kernel has no `iommufd`, or no files of functions for it.
+    #[error(
+        "cannot be opened by a file of its own: there is no {path}; load the module iommufd, use a kernel from 6.6 on that is made \
+         with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV, or open it through its group"
+    )]
+    NoIommufd {
+        /// The file that is missing.
+        path: String,
+    },
     /// This user may not open the file.
     #[error(
         "cannot be opened: this user may not open {path}; let its owner be this user, as `scripts/bind-vfio.sh --yes` with \
@@ -172,6 +181,11 @@ mod tests {
             (VfioError::NoIommu, "no IOMMU", "intel_iommu=on"),
             (VfioError::NoRemapping, "does not remap interrupts", "allow_unsafe_interrupts"),
             (VfioError::NoVfio { path: path() }, "there is no /dev/vfio/7", "modprobe vfio-pci"),
+            (
+                VfioError::NoIommufd { path: "/dev/iommu".into() },
+                "there is no /dev/iommu",
+                "through its group",
+            ),
             (VfioError::NoPermission { path: path() }, "may not open /dev/vfio/7", "--user"),
             (
                 VfioError::InUse { path: path() },

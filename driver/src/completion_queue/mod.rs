@@ -231,6 +231,9 @@ impl CompletionQueueShared {
 
 impl Drop for CompletionQueueShared {
     fn drop(&mut self) {
+        if self.common.device.is_forked() {
+            return;
+        }
         let harvest = lock(&self.harvest).take();
         let memory = harvest.as_ref().map(|harvest| harvest.memory.share());
         let Common { device, number, .. } = &self.common;

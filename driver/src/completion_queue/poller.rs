@@ -132,6 +132,9 @@ impl Poller {
 
 impl Drop for Poller {
     fn drop(&mut self) {
+        if self.queue.shared.common.device.is_forked() {
+            return;
+        }
         *lock(&self.queue.shared.harvest) = self.harvest.take();
         // What other threads have requested since the last poll.
         self.queue.shared.with_ring(|_| ());

@@ -92,6 +92,9 @@ impl Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
+        if self.domain.device.is_forked() {
+            return;
+        }
         self.give_back_receives();
         let Self { domain, number, memory, .. } = self;
         let qp_number = number.qp_number;

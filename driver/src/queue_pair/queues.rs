@@ -34,7 +34,7 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        if self.is_destroyed.load(Ordering::Relaxed) {
+        if !self.device.is_forked() && self.is_destroyed.load(Ordering::Relaxed) {
             lock(&self.device.ids).queue_pairs.free(self.qp_number);
         }
     }

@@ -3,7 +3,7 @@
 //! | | [`QueuePair`](crate::QueuePair) | [`raw::QueuePair`](QueuePair) |
 //! |---|---|---|
 //! | state | in the type | a value; each transition is checked with the attribute mask that it carries |
-//! | memory of a request | moves into it, and returns with the completion | stays where it is: parts of [`SharedRegion`]s |
+//! | memory of a request | moves into it, and returns with the completion | stays where it is: parts of [`SharedRegion`]s, and of [`Buffer`]s of the application |
 //! | unsignalled send | completes with the next signalled one | completes only if it fails |
 //! | CQEs | every request reserves one | receives and signalled sends reserve one |
 //! | send that the driver has signalled, so that a full queue goes on | completes as any other | invisible |
@@ -38,8 +38,10 @@ use super::lifecycle;
 use super::state::Reset;
 use crate::error::Error;
 use crate::post_error::Refusal;
+pub use crate::raw_region::{Access, Region};
 pub use crate::sge::Sge;
 use crate::sync::lock;
+pub use crate::user_memory::Buffer;
 use crate::work_request::{Operation, SendWork};
 use rnic_layout::admin::ModifyQueuePair;
 use rnic_layout::state::{AttributeMask, Posting, QpState, Service, check_transition};

@@ -1,6 +1,7 @@
-//! What the kernel says about the IOMMU of a container: its pages, the addresses that it can map, and how many mappings are left.
+//! What the kernel says about an IOMMU: its pages, the addresses that it can map, and how many mappings are left.
 //!
-//! The answer is a record with a list of capabilities behind it, as all answers of VFIO that grow from version to version.
+//! The answer about the container of a group is a record with a list of capabilities behind it, as all answers of VFIO that grow from
+//! version to version. That of `iommufd` is a list of ranges, and the alignment of mappings.
 
 use crate::memory::PAGE_BYTES;
 use crate::vfio_error::VfioError;
@@ -33,6 +34,20 @@ pub(super) struct Iommu {
     pub(super) mappings_left: Option<u32>,
 }
 
+/// An answer of the kernel, undecoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// About the container of a group.
+    Container(Vec<u8>),
+    /// Of `iommufd`.
+    Ranges {
+        /// First and last address of each range.
+        ranges: Vec<(u64, u64)>,
+        /// What addresses and lengths of mappings must be multiples of.
+        alignment: u64,
+    },
+}
+
 /// A number of the answer. `None` behind its end.
 fn number<const N: usize>(answer: &[u8], offset: usize) -> Option<[u8; N]> {
     answer.get(offset..)?.first_chunk().copied()
@@ -53,10 +68,18 @@ fn ranges(answer: &[u8], place: usize) -> Result<Vec<Range<u64>>, VfioError> {
     if count > RANGES_MAX {
         return Err(wrong(count.into()));
     }
-    let mut ranges: Vec<Range<u64>> = Vec::new();
+    let mut told = Vec::new();
     for index in 0..count as usize {
         let offset = place + HEADER_BYTES + 8 + 16 * index;
-        let (start, last) = long(answer, offset).zip(long(answer, offset + 8)).ok_or(wrong(count.into()))?;
+        told.push(long(answer, offset).zip(long(answer, offset + 8)).ok_or(wrong(count.into()))?);
+    }
+    in_order(&told)
+}
+
+/// Ranges by their first and last addresses. Overlaps and disorder are errors.
+fn in_order(told: &[(u64, u64)]) -> Result<Vec<Range<u64>>, VfioError> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for &(start, last) in told {
         let before = ranges.last().map_or(0, |range| range.end);
         // The very last address is given up, so that the end is a number.
         let range = start..last.saturating_add(1);
@@ -68,8 +91,20 @@ fn ranges(answer: &[u8], place: usize) -> Result<Vec<Range<u64>>, VfioError> {
     Ok(ranges)
 }
 
-/// Decodes the answer of the kernel.
-pub(super) fn parse(answer: &[u8]) -> Result<Iommu, VfioError> {
+/// Decodes an answer of the kernel.
+pub(super) fn decode(answer: &Answer) -> Result<Iommu, VfioError> {
+    match answer {
+        Answer::Container(answer) => parse(answer),
+        // A multiple of the alignment is a page then, of 4 KiB or less.
+        Answer::Ranges { alignment, .. } if !(PAGE_BYTES as u64).is_multiple_of((*alignment).max(1)) => {
+            Err(VfioError::PageSizes { page_sizes: *alignment })
+        }
+        Answer::Ranges { ranges, .. } => Ok(Iommu { ranges: usable(in_order(ranges)?), mappings_left: None }),
+    }
+}
+
+/// Decodes the answer about the container of a group.
+fn parse(answer: &[u8]) -> Result<Iommu, VfioError> {
     let short =
         VfioError::Malformed { what: "the length of the answer about the IOMMU", found: answer.len() as u64 };
     let (Some(flags), Some(page_sizes), Some(first)) = (word(answer, 4), long(answer, 8), word(answer, 16))
@@ -164,6 +199,24 @@ mod tests {
             expected,
             "a list without its flag is none"
         );
+    }
+
+    #[test]
+    fn iommufd_names_ranges_and_an_alignment() {
+        let told =
+            |ranges: &[(u64, u64)], alignment| decode(&Answer::Ranges { ranges: ranges.to_vec(), alignment });
+        for alignment in [0, 1, 4096] {
+            let iommu = told(&[(0, 0xfedf_ffff), (0xfef0_0000, u64::MAX)], alignment).unwrap();
+            let expected = vec![1 << 20..0xfee0_0000, 0xfef0_0000..1 << 63];
+            assert_eq!(iommu, Iommu { ranges: expected, mappings_left: None });
+        }
+        assert_eq!(told(&[], 1).unwrap().ranges, vec![]);
+        assert_eq!(told(&[(0, 1)], 65536), Err(VfioError::PageSizes { page_sizes: 65536 }));
+        assert_eq!(told(&[(0, 1)], 3), Err(VfioError::PageSizes { page_sizes: 3 }));
+        let what = "the start of an address range";
+        assert_eq!(told(&[(5, 9), (7, 20)], 1), Err(VfioError::Malformed { what, found: 7 }));
+        let bytes = answer(3, PAGES, &[(3, 24, vec![5])]);
+        assert_eq!(decode(&Answer::Container(bytes)).unwrap().mappings_left, Some(5));
     }
 
     #[test]

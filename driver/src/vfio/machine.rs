@@ -1,10 +1,13 @@
-//! What this machine says about a PCI function before it is opened, in sysfs, and what a failure to open it means.
+//! What this machine says about a PCI function before it is opened, in sysfs, and what a failure to open it means, by its group or by
+//! its own file.
 //!
 //! A function is looked at before it is opened, because the kernel resets what it opens: nobody else's function is to be reset.
 
 use crate::identity::{HEADER_BYTES, Identity, identity};
 use crate::pci_address::PciAddress;
 use crate::vfio_error::VfioError;
+use iommufd_ioctls::IommufdError;
+use rustix::fs::{Access as RwAccess, access};
 use std::fs::{File, read_dir, read_link, read_to_string};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -18,6 +21,8 @@ const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
 const GROUP_WITHOUT_IOMMU: &str = "vfio-noiommu";
 /// File of the container.
 const CONTAINER: &str = "/dev/vfio/vfio";
+/// File of `iommufd`.
+const IOMMUFD: &str = "/dev/iommu";
 
 /// A machine, by the root of its file system, which is another one in tests.
 #[derive(Clone, Debug)]
@@ -30,6 +35,17 @@ pub(super) struct Found {
     pub(super) folder: PathBuf,
     /// Number of its IOMMU group.
     pub(super) group: u32,
+    /// The file that it has of its own, if the kernel has such files.
+    pub(super) file: Option<PathBuf>,
+}
+
+impl Found {
+    /// Returns whether this user may open the function by its own file, and not through its group.
+    pub(super) fn opens_by_itself_only(&self) -> bool {
+        let may = |path: &Path| access(path, RwAccess::READ_OK | RwAccess::WRITE_OK).is_ok();
+        let by_itself = self.file.as_ref().is_some_and(|file| may(file)) && may(Path::new(IOMMUFD));
+        by_itself && !may(Path::new(&group_file(self.group)))
+    }
 }
 
 /// The last part of what a link refers to; `None` if there is no link.
@@ -67,9 +83,18 @@ impl Machine {
             return Err(VfioError::NoIommu);
         }
         match target(&folder.join("driver")) {
-            Some(driver) if driver == DRIVER => Ok(Found { folder, group }),
+            Some(driver) if driver == DRIVER => {
+                let file = self.own_file(&folder);
+                Ok(Found { folder, group, file })
+            }
             found => Err(VfioError::WrongDriver { found }),
         }
+    }
+
+    /// The file that a function in this folder has of its own.
+    fn own_file(&self, folder: &Path) -> Option<PathBuf> {
+        let entry = read_dir(folder.join("vfio-dev")).ok()?.next()?.ok()?;
+        Some(self.0.join("dev/vfio/devices").join(entry.file_name()))
     }
 
     /// Functions of a group with drivers that keep it from processes, as `address (driver)`.
@@ -89,6 +114,11 @@ impl Machine {
     }
 }
 
+/// The file of a group.
+fn group_file(group: u32) -> String {
+    format!("/dev/vfio/{group}")
+}
+
 /// What the failure of a file to open means.
 fn refused(error: &io::Error, path: String) -> VfioError {
     match error.kind() {
@@ -99,10 +129,27 @@ fn refused(error: &io::Error, path: String) -> VfioError {
     }
 }
 
-/// What the failure to open a function of a group means. `others` finds those that keep the group from processes.
-pub(super) fn explain(error: &CallError, group: u32, others: impl FnOnce() -> Vec<String>) -> VfioError {
-    let path = format!("/dev/vfio/{group}");
+/// What the failure to open a function means. `others` finds those that keep its group from processes.
+pub(super) fn explain(error: &CallError, found: &Found, others: impl FnOnce() -> Vec<String>) -> VfioError {
+    let group = found.group;
+    let path = group_file(group);
+    let own = || found.file.as_ref().map_or(path.clone(), |file| file.display().to_string());
     match error {
+        CallError::NewVfioIommufd(IommufdError::OpenIommufd(error)) => match error.kind() {
+            ErrorKind::PermissionDenied => VfioError::NoPermission { path: IOMMUFD.to_string() },
+            _ => VfioError::NoIommufd { path: IOMMUFD.to_string() },
+        },
+        CallError::InvalidVfioDev => VfioError::NoIommufd { path: "/dev/vfio/devices".to_string() },
+        CallError::OpenDeviceCdev(error) if error.kind() == ErrorKind::NotFound => {
+            VfioError::NoIommufd { path: own() }
+        }
+        CallError::OpenDeviceCdev(error) => refused(error, own()),
+        CallError::VfioDeviceBindIommufd(error) if error.errno() == EBUSY => VfioError::InUse { path: own() },
+        CallError::VfioDeviceAttachIommufdPt(error) if error.errno() == EPERM => VfioError::NoRemapping,
+        CallError::VfioDeviceAttachIommufdPt(error) if error.errno() == ENODEV => VfioError::NoIommu,
+        CallError::VfioDeviceAttachIommufdPt(error) if error.errno() == EBUSY => {
+            VfioError::NotViable { group, others: others() }
+        }
         // The file is there without the module, and has no device then.
         CallError::OpenContainer(error) if error.raw_os_error() == Some(ENODEV) => {
             VfioError::NoVfio { path: CONTAINER.to_string() }
@@ -179,7 +226,12 @@ mod tests {
     fn a_function_that_is_bound_and_ours_is_found() {
         let (root, machine) = machine(&[(ADDRESS, Some("vfio-pci"), Some(17))]);
         let folder = root.path().join("sys/bus/pci/devices").join(ADDRESS);
-        assert_eq!(examine(&machine), Ok(Found { folder, group: 17 }));
+        assert_eq!(examine(&machine), Ok(Found { folder: folder.clone(), group: 17, file: None }));
+        create_dir_all(folder.join("vfio-dev/vfio3")).unwrap();
+        let file = Some(root.path().join("dev/vfio/devices/vfio3"));
+        let found = examine(&machine).unwrap();
+        assert_eq!(found, Found { folder, group: 17, file });
+        assert!(!found.opens_by_itself_only(), "it is not there");
     }
 
     #[test]
@@ -235,6 +287,10 @@ mod tests {
     fn a_failure_to_open_is_explained() {
         let io = io::Error::from_raw_os_error;
         let group = || "/dev/vfio/9".to_string();
+        let found = Found { folder: "/sys/f".into(), group: 9, file: Some("/dev/vfio/devices/vfio3".into()) };
+        let own = || "/dev/vfio/devices/vfio3".to_string();
+        let iommufd = || IOMMUFD.to_string();
+        let no_files = "/dev/vfio/devices".to_string();
         let container = || CONTAINER.to_string();
         for (error, expected) in [
             (CallError::OpenContainer(io(2)), VfioError::NoVfio { path: container() }),
@@ -248,17 +304,38 @@ mod tests {
             (CallError::VfioExtension, VfioError::NoIommu),
             (CallError::ContainerSetIOMMU(Errno::new(ENODEV)), VfioError::NoIommu),
             (CallError::ContainerSetIOMMU(Errno::new(EPERM)), VfioError::NoRemapping),
+            (
+                CallError::NewVfioIommufd(IommufdError::OpenIommufd(io(2))),
+                VfioError::NoIommufd { path: iommufd() },
+            ),
+            (
+                CallError::NewVfioIommufd(IommufdError::OpenIommufd(io(13))),
+                VfioError::NoPermission { path: iommufd() },
+            ),
+            (CallError::InvalidVfioDev, VfioError::NoIommufd { path: no_files }),
+            (CallError::OpenDeviceCdev(io(2)), VfioError::NoIommufd { path: own() }),
+            (CallError::OpenDeviceCdev(io(13)), VfioError::NoPermission { path: own() }),
+            (CallError::OpenDeviceCdev(io(EBUSY)), VfioError::InUse { path: own() }),
+            (CallError::VfioDeviceBindIommufd(Errno::new(EBUSY)), VfioError::InUse { path: own() }),
+            (CallError::VfioDeviceAttachIommufdPt(Errno::new(EPERM)), VfioError::NoRemapping),
+            (CallError::VfioDeviceAttachIommufdPt(Errno::new(ENODEV)), VfioError::NoIommu),
+            (
+                CallError::VfioDeviceAttachIommufdPt(Errno::new(EBUSY)),
+                VfioError::NotViable { group: 9, others: vec!["other".into()] },
+            ),
             (CallError::GroupViable, VfioError::NotViable { group: 9, others: vec!["other".into()] }),
         ] {
-            assert_eq!(explain(&error, 9, || vec!["other".into()]), expected, "{error}");
+            assert_eq!(explain(&error, &found, || vec!["other".into()]), expected, "{error}");
         }
         for error in [
             CallError::OpenGroup(io(5), "9".into()),
             CallError::ContainerSetIOMMU(Errno::new(5)),
             CallError::GroupGetDeviceFD(Errno::new(5)),
             CallError::VfioDeviceGetInfoPCI,
+            CallError::VfioDeviceBindIommufd(Errno::new(22)),
+            CallError::NewVfioIommufd(IommufdError::IommuIoasAlloc(Errno::new(ENOMEM))),
         ] {
-            let explained = explain(&error, 9, || panic!("the group is viable"));
+            let explained = explain(&error, &found, || panic!("the group is viable"));
             assert!(matches!(explained, VfioError::Failed { .. }), "{error}");
         }
     }

@@ -1,5 +1,6 @@
 //! The back end over a kernel of the test's own, whose device is a file in memory.
 
+use super::iommu::Answer;
 use super::*;
 use rnic_layout::pci::{BARS, COMMAND_BUS_MASTER, config_image};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -20,7 +21,7 @@ const CONFIG: u64 = 7 * REGION_BYTES;
 struct Faults {
     config_bytes: Option<u64>,
     /// Answer about the IOMMU.
-    iommu: Option<Vec<u8>>,
+    iommu: Option<Answer>,
     /// Vectors that the host has at most.
     vectors_max: Option<u32>,
     /// Errors of calls.
@@ -63,7 +64,7 @@ impl Scripted {
 }
 
 /// An answer about an IOMMU with one range of addresses and a number of mappings.
-fn iommu_answer(first: u64, last: u64, mappings: u32) -> Vec<u8> {
+fn iommu_answer(first: u64, last: u64, mappings: u32) -> Answer {
     let mut answer = vec![0; 80];
     let words: [(usize, u64); 10] = [
         (4, 3),
@@ -80,7 +81,7 @@ fn iommu_answer(first: u64, last: u64, mappings: u32) -> Vec<u8> {
     for (place, word) in words {
         answer[place..place + 8].copy_from_slice(&word.to_ne_bytes());
     }
-    answer
+    Answer::Container(answer)
 }
 
 impl Kernel for Scripted {
@@ -120,7 +121,7 @@ impl Kernel for Scripted {
         Ok(())
     }
 
-    fn iommu(&self) -> io::Result<Vec<u8>> {
+    fn iommu(&self) -> io::Result<Answer> {
         let answer = lock(&self.faults).iommu.clone();
         Ok(answer.unwrap_or_else(|| iommu_answer(0, (1 << 39) - 1, 1000)))
     }
@@ -223,7 +224,7 @@ fn the_configuration_space_is_read_whole_and_tells_a_card_that_is_gone() {
 fn memory_is_kept_while_it_is_mapped() {
     let (kernel, function) = opened(Faults::default());
     let memory = function.allocate(5000, Purpose::Ring).unwrap();
-    assert!(memory.file().is_some(), "a process that forks shares it");
+    assert!(memory.file().is_some(), "it can be given to another process");
     let first = function.map(&memory).unwrap();
     let second = function.map(&function.allocate(1, Purpose::Payload).unwrap()).unwrap();
     assert_eq!((first, second), (1 << 20, (1 << 20) + 3 * 4096), "a page lies between them");
@@ -232,6 +233,27 @@ fn memory_is_kept_while_it_is_mapped() {
     let again = function.unmap(first).unwrap_err();
     assert!(matches!(again, FunctionError::NotMapped { device_address } if device_address == first));
     assert_eq!(function.map(&memory).unwrap(), first, "addresses are used again");
+}
+
+#[test]
+fn memory_of_the_application_is_mapped_in_whole_pages_however_often() {
+    let (kernel, function) = opened(Faults::default());
+    let vector = vec![0u8; 10_000];
+    let (address, end) = (vector.as_ptr() as usize, vector.as_ptr() as usize + 10_000);
+    let memory = Arc::new(Memory::of_user(vector.into()));
+    let first = function.map(&memory).unwrap();
+    // The kernel refuses a device address that is mapped, and takes the same memory at another one.
+    let second = function.map(&memory).unwrap();
+    assert_eq!(second, first + memory.bytes() as u64 + 4096);
+    {
+        let mapped = lock(&kernel.mapped);
+        let mapped = &mapped[&second];
+        assert_eq!((mapped.address() as usize, mapped.bytes() % 4096), (address / 4096 * 4096, 0));
+        assert_eq!(mapped.address() as usize + mapped.bytes(), end.next_multiple_of(4096));
+    }
+    function.unmap(first).unwrap();
+    function.unmap(second).unwrap();
+    assert_eq!(Arc::strong_count(&memory), 1);
 }
 
 #[test]
@@ -249,6 +271,24 @@ fn a_refused_mapping_leaves_nothing_behind() {
     assert!(error.contains("failed at the end of a mapping"), "{error}");
     assert_eq!(Arc::strong_count(&memory), 2, "the card may still access it");
     assert_ne!(function.map(&memory).unwrap(), address);
+}
+
+/// `iommufd` names no number of mappings, and other failures.
+#[test]
+fn an_address_space_of_iommufd_is_used_as_it_is() {
+    let iommu = Some(Answer::Ranges { ranges: vec![(0x20_0000, 0x20_5fff)], alignment: 4096 });
+    let (kernel, function) = opened(Faults { iommu, ..Faults::default() });
+    let memory = function.allocate(4096, Purpose::Payload).unwrap();
+    let addresses: Vec<u64> = (0..3).map(|_| function.map(&memory).unwrap()).collect();
+    assert_eq!(addresses, [0x20_0000, 0x20_2000, 0x20_4000]);
+    assert!(matches!(function.map(&memory), Err(FunctionError::OutOfAddresses { bytes: 4096 })));
+    function.unmap(0x20_2000).unwrap();
+    lock(&kernel.faults).map = Some(ENOMEM);
+    let error = function.map(&memory).unwrap_err().to_string();
+    assert!(error.contains("which are locked"), "{error}");
+    let alignment = Some(Answer::Ranges { ranges: vec![(0, u64::MAX)], alignment: 65536 });
+    let error = refusal(Faults { iommu: alignment, ..Faults::default() });
+    assert!(error.contains("whose pages have the sizes 0x10000"), "{error}");
 }
 
 #[test]
@@ -277,7 +317,7 @@ fn what_the_kernel_says_wrongly_is_refused() {
             "the size of the configuration space is 0x2000",
         ),
         (
-            Faults { iommu: Some(vec![0; 7]), ..Faults::default() },
+            Faults { iommu: Some(Answer::Container(vec![0; 7])), ..Faults::default() },
             "the length of the answer about the IOMMU is 0x7",
         ),
         (Faults { vectors_max: Some(0), ..Faults::default() }, "failed at the set-up of its interrupts"),

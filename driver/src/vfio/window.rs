@@ -1,17 +1,19 @@
 //! Parts of BARs that are mapped into this process. This is one of the modules with `unsafe` code.
 //!
-//! A window is accessed with volatile loads and stores of 32 and 64 bits, each of which is one access on the bus. No reference to
-//! its bytes ever exists.
+//! A window consists of registers of the crate `volatile-register`, of 32 or 64 bits, each access to which is a volatile load or store
+//! and one access on the bus. References to them last for an access, and to plain bytes of the window none exists. A process that is forked from this one does not have the window.
 //!
 //! Order: what this thread has written to memory before a store is visible to the card before the store arrives, and what it
 //! reads from memory after a load is read after the card has answered. x86 keeps both by itself, since windows are uncached, so
 //! that only the compiler must be held; 64-bit ARM needs a barrier for the outer shareable domain, in which devices are.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use crate::process::Process;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use volatile_register::RW;
 
 /// A part of a BAR that is mapped into this process.
 pub(super) struct Window {
@@ -19,6 +21,8 @@ pub(super) struct Window {
     /// Offset of its first byte in the BAR.
     start: u64,
     bytes: usize,
+    /// Process that has the mapping.
+    process: Process,
 }
 
 // SAFETY: The mapping belongs to this value alone. A device may be accessed by any thread, also at the same time: volatile
@@ -73,39 +77,40 @@ impl Window {
         // SAFETY: The kernel chooses the place, so no existing memory is replaced.
         let address = unsafe { mmap(null_mut(), bytes, flags, MapFlags::SHARED, file, offset)? };
         let first = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { first, start: area.start, bytes })
+        let window = Self { first, start: area.start, bytes, process: Process::current() };
+        // SAFETY: The mapping is the one that was made above.
+        unsafe { madvise(address, bytes, Advice::LinuxDontFork)? };
+        Ok(window)
     }
 
-    /// The place of an access of `length` bytes at an offset of the BAR, or `None` if it is not all in the window, or not aligned
-    /// to its length.
-    fn place(&self, offset: u64, length: usize) -> Option<NonNull<u8>> {
-        let place = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+    /// The register at an offset of the BAR, or `None` if it is not all in the window, or not aligned to its size. The reference
+    /// lasts for one access.
+    #[inline]
+    #[expect(unsafe_code, reason = "a register of the device")]
+    fn register<T: Copy>(&self, offset: u64) -> Option<&RW<T>> {
+        const { assert!(align_of::<RW<T>>() == size_of::<T>(), "registers are aligned to their size") };
+        let (place, length) = (usize::try_from(offset.checked_sub(self.start)?).ok()?, size_of::<T>());
         let is_inside = place.checked_add(length).is_some_and(|end| end <= self.bytes);
         if !is_inside || !place.is_multiple_of(length) {
             return None;
         }
-        NonNull::new(self.first.as_ptr().wrapping_add(place))
+        // SAFETY: The bytes lie inside the mapping, which lives as long as `self`, and are aligned: the mapping begins at a page.
+        // A register is a volatile cell, transparent to `u32` or `u64`, for which every value is legal and which others may change.
+        Some(unsafe { self.first.add(place).cast().as_ref() })
     }
 
     /// Reads 32 bits at an offset of the BAR; `None` if they are not in the window.
     #[inline]
-    #[expect(unsafe_code, reason = "a register is read")]
     pub(super) fn read32(&self, offset: u64) -> Option<u32> {
-        let place = self.place(offset, 4)?.cast::<u32>();
-        // SAFETY: `place` has checked that the four bytes lie inside the mapping, which lives as long as `self`, and are aligned:
-        // the mapping begins at a page.
-        let value = unsafe { place.read_volatile() };
+        let value = self.register::<u32>(offset)?.read();
         after_load();
         Some(u32::from_le(value))
     }
 
     /// Reads 64 bits at an offset of the BAR; `None` if they are not in the window.
     #[inline]
-    #[expect(unsafe_code, reason = "a register is read")]
     pub(super) fn read64(&self, offset: u64) -> Option<u64> {
-        let place = self.place(offset, 8)?.cast::<u64>();
-        // SAFETY: As in `read32`, for eight bytes.
-        let value = unsafe { place.read_volatile() };
+        let value = self.register::<u64>(offset)?.read();
         after_load();
         Some(u64::from_le(value))
     }
@@ -114,10 +119,11 @@ impl Window {
     #[inline]
     #[expect(unsafe_code, reason = "a register is written")]
     pub(super) fn write32(&self, offset: u64, value: u32) -> bool {
-        let Some(place) = self.place(offset, 4) else { return false };
+        let Some(register) = self.register::<u32>(offset) else { return false };
         before_store();
-        // SAFETY: As in `read32`. The mapping is writable.
-        unsafe { place.cast::<u32>().write_volatile(value.to_le()) };
+        // SAFETY: A write acts on the device, whose registers let it access memory that is mapped for it and no other: an IOMMU is
+        // required.
+        unsafe { register.write(value.to_le()) };
         true
     }
 
@@ -125,10 +131,10 @@ impl Window {
     #[inline]
     #[expect(unsafe_code, reason = "a register is written")]
     pub(super) fn write64(&self, offset: u64, value: u64) -> bool {
-        let Some(place) = self.place(offset, 8) else { return false };
+        let Some(register) = self.register::<u64>(offset) else { return false };
         before_store();
-        // SAFETY: As in `write32`, for eight bytes.
-        unsafe { place.cast::<u64>().write_volatile(value.to_le()) };
+        // SAFETY: As in `write32`.
+        unsafe { register.write(value.to_le()) };
         true
     }
 }
@@ -136,6 +142,10 @@ impl Window {
 impl Drop for Window {
     #[expect(unsafe_code, reason = "the mapping ends")]
     fn drop(&mut self) {
+        // A process that was forked may have other things at the address.
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: The mapping has this address and size, and nothing refers to it but this value.
         let _ = unsafe { munmap(self.first.as_ptr().cast(), self.bytes) };
     }
@@ -144,6 +154,9 @@ impl Drop for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rnic_layout::doorbell::{DOORBELLS, offset_in_bar};
+    use rnic_layout::limits::DOORBELL_PAGE_BYTES;
+    use rnic_layout::registers::REGISTERS;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::fs::File;
     use std::os::fd::AsFd;
@@ -169,6 +182,23 @@ mod tests {
         file.write_all_at(&[1, 2, 3, 4, 5, 6, 7, 8], 3 * 4096).unwrap();
         assert_eq!(window.read64(2 * 4096), Some(0x0807_0605_0403_0201));
         assert_eq!(window.read32(2 * 4096 + 4), Some(0x0807_0605));
+    }
+
+    /// Registers and doorbells are 64-bit words at their offsets in the layout, which a window of their BAR has.
+    #[test]
+    fn what_the_layout_has_is_a_register_of_the_window() {
+        let file = memfd_create("device", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 1 << 16).unwrap();
+        let window = Window::map(file.as_fd(), 0, &(0..1 << 16)).unwrap();
+        let doorbells = DOORBELLS.iter().map(|doorbell| offset_in_bar(2, doorbell));
+        for (count, offset) in
+            (1..).zip(REGISTERS.iter().map(|register| register.offset.into()).chain(doorbells))
+        {
+            assert_eq!(window.read64(offset), Some(0), "{offset:#x} is that of one register");
+            assert!(window.write64(offset, count));
+            assert_eq!(window.read32(offset), Some(count as u32));
+        }
+        assert_eq!(window.read64(2 * DOORBELL_PAGE_BYTES), Some(1 + REGISTERS.len() as u64));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::wire::{
     Command, ERROR, HEADER_BYTES, Header, KIND, NO_REPLY, REPLY, REQUEST, RegionAccess, VERSION, Version,
 };
+use crate::process::Process;
 use crate::server_error::ServerError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -46,6 +47,8 @@ pub(super) struct Client {
     fault: Option<ServerError>,
     /// First refusal of an access that could not report it.
     refusal: Option<ServerError>,
+    /// Process that has connected. One that was forked from it has the same socket, and sends nothing.
+    process: Process,
     /// Most bytes of data in one message.
     pub(super) data_max: usize,
     /// Most file descriptors beside one message.
@@ -87,6 +90,7 @@ impl Client {
             awaited: None,
             fault: None,
             refusal: None,
+            process: Process::current(),
             data_max: DATA_MAX,
             fds_max: 1,
             outgoing: Vec::new(),
@@ -145,6 +149,9 @@ impl Client {
 
     /// The connection is not used any more. Returns the reason, which is the first one.
     pub(super) fn fail(&mut self, error: ServerError) -> ServerError {
+        if !self.process.is_current() {
+            return ServerError::Forked;
+        }
         // The server sees the end at once, also while other handles of the socket exist.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         self.fault.get_or_insert(error).clone()
@@ -235,6 +242,9 @@ impl Client {
     }
 
     fn usable(&self) -> Answer<()> {
+        if !self.process.is_current() {
+            return Err(ServerError::Forked);
+        }
         self.fault.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 

@@ -12,8 +12,10 @@
 //!    names what was found; the connection is closed then, BARs read as all ones, and [`Function::check`] says why.
 //! 2. A read has the answer of the server; a write of a BAR is posted, and no more than twice
 //!    [`ConnectOptions::posted_max`] are in flight. The server takes both in order, so that a read comes after all writes.
-//! 3. The card reaches the memory of [`Function::allocate`] and no other memory of this process. It lies in files, so that a
-//!    server that dies or never forgets a mapping harms nobody.
+//! 3. The card reaches memory in the driver's files that is mapped, and no other memory of this process, so that a server that dies
+//!    or never forgets a mapping harms nobody. Such memory is that of [`Function::allocate`], and memory of the application that
+//!    lies in a file of [`UserMemory::in_file`](crate::UserMemory::in_file) or of [`Memory`]; other memory of the application is
+//!    refused.
 //! 4. Sizes and counts of the server are checked before they are used.
 //!
 //! The specification is that of the project libvfio-user, version 0.1.
@@ -27,7 +29,7 @@ mod regions;
 use crate::addresses::Addresses;
 use crate::eventfds::{Eventfds, Woken};
 use crate::function::{Bar, DOORBELL_BAR, Function, FunctionError, Ownership, REGISTER_BAR};
-use crate::memory::{Memory, Purpose};
+use crate::memory::{Memory, PageSize, Purpose};
 use crate::server_error::ServerError;
 use crate::sync::{Mutex, MutexGuard, lock};
 use client::{Client, FDS_MAX};
@@ -310,14 +312,21 @@ impl Function for VfioUserFunction {
     }
 
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
-        let file = memory.file().ok_or(FunctionError::NotShared { bytes: memory.bytes() })?;
+        let part = memory.file().ok_or(FunctionError::NotShared { bytes: memory.bytes() })?;
         let bytes = memory.bytes();
         let mut mappings = lock(&self.mappings);
-        let address = mappings.addresses.allocate(bytes).ok_or(FunctionError::OutOfAddresses { bytes })?;
+        let address = mappings.addresses.allocate(bytes, memory.page_size().bytes());
+        let address = address.ok_or(FunctionError::OutOfAddresses { bytes })?;
         let argsz = size_of::<DmaMap>() as u32;
-        let body = DmaMap { argsz, flags: DMA_READ_WRITE, offset: 0, address, bytes: bytes as u64 };
-        if let Err(error) = self.connection.client().tell(Command::DmaMap, body.as_bytes(), &[file]) {
+        let body = DmaMap { argsz, flags: DMA_READ_WRITE, offset: part.offset, address, bytes: bytes as u64 };
+        if let Err(error) = self.connection.client().tell(Command::DmaMap, body.as_bytes(), &[part.file]) {
             mappings.addresses.free(address);
+            let is_refused = matches!(error, ServerError::Refused { .. });
+            let error = match memory.page_size() {
+                PageSize::Base => error,
+                _ if is_refused => ServerError::HugePages,
+                _ => error,
+            };
             return Err(self.connection.named(error));
         }
         mappings.mapped.insert(address, Arc::clone(memory));

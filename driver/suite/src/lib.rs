@@ -114,6 +114,7 @@ checks! {
     Card objects::shared_receive_queues, "shared receive queues of many sizes, with a limit";
     Card objects::queue_pairs, "queue pairs of many sizes, and one that passes through all states";
     Card objects::regions, "regions from one byte to many pages, for this host and for peers";
+    Card objects::huge_pages, "regions in huge pages, or an error that says how to have them";
     Card objects::address_handles, "address handles to IPv4 and IPv6 peers";
 
     Wire messages::sends, "SENDs of all lengths arrive as they were";
@@ -125,6 +126,7 @@ checks! {
     Wire messages::atomics, "atomics change a cell and bring the original";
     Wire messages::invalidation, "keys are invalidated by their owner and by the peer";
     Wire messages::region_kinds, "the peer accesses each kind of region, and one of many pages";
+    Wire messages::user_memory, "memory of the application moves into regions, and comes back with what a peer has sent";
     Wire messages::path_mtus, "messages in packets of each path MTU";
     Wire messages::addresses, "messages over IPv4 and IPv6";
     Wire messages::shared_receives, "two queue pairs take receives from one SRQ, which reports its limit";

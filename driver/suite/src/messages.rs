@@ -1,10 +1,10 @@
 //! Messages between two queue pairs. Every byte is compared.
 
 use crate::cards::{Cards, End, Pair, PairOptions, connect, memory, next, pattern, same, until};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::{
-    CompletionQueueOptions, QueuePairOptions, ReceiveRequest, Region, RemoteRights, SendRequest,
-    SharedReceiveQueueOptions,
+    CompletionQueueOptions, Error, FunctionError, PageSize, ProtectionDomain, QueuePairOptions,
+    ReceiveRequest, Region, RemoteRights, SendRequest, SharedReceiveQueueOptions, UserMemory,
 };
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionOpcode;
@@ -211,6 +211,47 @@ pub(crate) fn region_kinds(cards: &Cards) -> Result<()> {
             target.read(0, &mut found)?;
             same(&what, &found, &sent)?;
         }
+    }
+    Ok(())
+}
+
+/// Registers a vector, or, where the card is in another process, memory of a file with the same bytes.
+fn register(domain: &ProtectionDomain, bytes: Vec<u8>) -> Result<Region> {
+    let refused = match domain.register(bytes) {
+        Ok(region) => return Ok(region),
+        Err(refused) => refused,
+    };
+    let (Error::Function(FunctionError::NotShared { .. }), Some(bytes)) = (&refused.error, refused.memory)
+    else {
+        bail!("a vector cannot be registered: {}", refused.error);
+    };
+    let mut memory = UserMemory::in_file(bytes.len(), PageSize::Base)?;
+    memory[..bytes.len()].copy_from_slice(&bytes);
+    let region = domain.register(memory).map_err(Error::from)?;
+    let (region, rest) = region.split_at(bytes.len()).map_err(|_| anyhow::anyhow!("a page is too short"))?;
+    // The memory stays registered until both parts have gone.
+    drop(rest);
+    Ok(region)
+}
+
+pub(crate) fn user_memory(cards: &Cards) -> Result<()> {
+    let mut pair = Pair::open(cards)?;
+    for (salt, length) in LENGTHS.into_iter().enumerate().filter(|&(_, length)| length != 0) {
+        let bytes = pattern(salt, length);
+        let what = format!("a message of {length} bytes of the application");
+        let room = register(&pair.ends[1].domain, vec![0xee; length + 1])?;
+        let receive = ReceiveRequest::new(1).sge(room);
+        pair.ends[1].queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+        let region = register(&pair.ends[0].domain, bytes.clone())?;
+        pair.post(0, SendRequest::send(2).sge(region).signalled())?;
+        let mut received = pair.success(1).with_context(|| what.clone())?;
+        same(&what, &received.message(), &bytes)?;
+        let room = received.sg_list.pop().context("the completion returns the memory")?;
+        ensure!(room.bytes()[length] == 0xee, "{what}: the byte behind it has changed");
+        if let Ok(memory) = room.release() {
+            same(&what, &memory[..length], &bytes)?;
+        }
+        pair.success(0)?;
     }
     Ok(())
 }

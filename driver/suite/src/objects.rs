@@ -3,8 +3,8 @@
 use crate::cards::{Card, Cards};
 use anyhow::{Result, bail, ensure};
 use rnic_driver::{
-    CompletionQueueOptions, Error, EventQueueOptions, Options, Path, QueuePairOptions, ReceiveOptions,
-    RemoteRights, SendOptions, SharedReceiveQueueOptions,
+    CompletionQueueOptions, Error, EventQueueOptions, FunctionError, Options, PageSize, Path,
+    QueuePairOptions, ReceiveOptions, RemoteRights, SendOptions, ServerError, SharedReceiveQueueOptions,
 };
 use rnic_layout::limits::RING_LOG2_MIN;
 use rnic_layout::path::{Gid, Pmtu};
@@ -161,6 +161,25 @@ pub(crate) fn regions(cards: &Cards) -> Result<()> {
     keys.sort_unstable();
     keys.dedup();
     ensure!(keys.len() == count, "two regions had one key");
+    Ok(())
+}
+
+pub(crate) fn huge_pages(cards: &Cards) -> Result<()> {
+    let Card { device, .. } = &cards.open(0)?;
+    let domain = device.create_protection_domain()?;
+    for page_size in [PageSize::Huge2MiB, PageSize::Huge1GiB] {
+        match domain.allocate_in(page_size.bytes() - 1, page_size) {
+            Ok(mut region) => {
+                let last = region.len() - 1;
+                region.bytes_mut()[last] = 7;
+                ensure!(region.bytes()[..2] == [0, 0] && region.bytes()[last] == 7, "memory is zeroed");
+            }
+            // The machine has none free, or the card is in a process that takes none.
+            Err(Error::Function(FunctionError::NoHugePages { .. })) => {}
+            Err(Error::Function(FunctionError::Server { error: ServerError::HugePages, .. })) => {}
+            Err(error) => bail!("{page_size:?}: {error}"),
+        }
+    }
     Ok(())
 }
 

@@ -62,3 +62,4 @@ mod shared_receives;
 mod start;
 mod unconfirmed;
 mod untyped;
+mod user_memory;

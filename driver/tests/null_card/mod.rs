@@ -4,7 +4,7 @@
 //! signalled. With [`NullCard::hold`] it notes the doorbell only, and completes in [`NullCard::complete`]. No payload moves. It
 //! knows the layout alone, answers every command with success, and allocates nothing after the queues are created.
 
-use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory, Ownership};
+use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory, Ownership, Purpose};
 use rnic_layout::admin::{Answer, Body, COMMAND_BYTES, Command, CommandOpcode, CommandStatus};
 use rnic_layout::doorbell::{self, CompletionDoorbell, WorkDoorbell};
 use rnic_layout::limits::WQE_SLOT_BYTES;
@@ -252,9 +252,15 @@ struct Shared {
     /// The last doorbell of each queue that was noted; zero if there is none.
     noted: [[AtomicU64; OBJECTS]; 2],
     idles: AtomicU64,
+    /// Number of accesses to BARs and of mappings that were made and ended.
+    calls: AtomicU64,
 }
 
 impl Shared {
+    fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn card(&self) -> MutexGuard<'_, Card> {
         self.card.lock().expect("the card has not failed")
     }
@@ -280,10 +286,12 @@ impl Bar for NullBar {
     }
 
     fn read64(&self, offset: u64) -> u64 {
+        self.shared.called();
         if self.rings { 0 } else { self.shared.card().read_register(offset as u32) }
     }
 
     fn write64(&self, offset: u64, value: u64) {
+        self.shared.called();
         let offset = offset as u32;
         if !self.rings {
             return self.shared.card().write_register(offset, value);
@@ -321,6 +329,7 @@ impl NullCard {
             holds: AtomicBool::new(false),
             noted: Default::default(),
             idles: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
         });
         let bars = [false, true].map(|rings| NullBar { shared: Arc::clone(&shared), rings });
         Arc::new(Self { shared, bars, ownership: Ownership::default(), start: Instant::now() })
@@ -349,6 +358,11 @@ impl NullCard {
     /// Number of doorbells of work queues and of completion queues.
     pub(crate) fn doorbells(&self) -> [u64; 2] {
         self.shared.card().doorbells
+    }
+
+    /// Number of accesses to BARs and of mappings that were made and ended.
+    pub(crate) fn calls(&self) -> u64 {
+        self.shared.calls.load(Ordering::Relaxed)
     }
 
     /// Number of calls of `idle`.
@@ -383,7 +397,13 @@ impl Function for NullCard {
         }
     }
 
+    /// Memory in files, as of a card in another process: a process that is forked does not have it.
+    fn allocate(&self, bytes: usize, purpose: Purpose) -> Result<Arc<Memory>, FunctionError> {
+        Ok(Arc::new(Memory::in_file(bytes, purpose)?))
+    }
+
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
+        self.shared.called();
         let mut card = self.shared.card();
         let address = card.next_address;
         card.next_address += memory.bytes() as u64;
@@ -392,6 +412,7 @@ impl Function for NullCard {
     }
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
+        self.shared.called();
         let removed = self.shared.card().mappings.remove(&device_address);
         removed.map(drop).ok_or(FunctionError::NotMapped { device_address })
     }

@@ -1,6 +1,8 @@
 //! The back end for served cards, against a server that others wrote, and against servers that lie.
 #![cfg(not(loom))]
 
+#[path = "../forked/mod.rs"]
+mod forked;
 mod lies;
 mod toy;
 

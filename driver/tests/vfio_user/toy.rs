@@ -1,5 +1,6 @@
 //! A toy device behind the server of the crate `vfio_user`, which shares no code with this driver.
 
+use crate::forked::in_forked_process;
 use crate::{impatient, options};
 use rnic_driver::function::{DOORBELL_BAR, REGISTER_BAR};
 use rnic_driver::vfio_user::{ConnectOptions, VfioUserFunction};
@@ -191,6 +192,34 @@ fn a_function_is_described_read_and_written() {
     function.check().unwrap();
     drop(function);
     assert_eq!(served.thread.join().unwrap().eventfds, VECTORS as usize);
+}
+
+/// A process that is forked has the same socket, and says nothing on it.
+#[test]
+fn a_forked_process_leaves_the_connection_alone() {
+    let served = serve(true);
+    let mut function = Some(VfioUserFunction::connect(&served.path, options()).unwrap());
+    let memory = function.as_ref().unwrap().allocate(4096, Purpose::Payload).unwrap();
+    let address = function.as_ref().unwrap().map(&memory).unwrap();
+    function.as_ref().unwrap().bar(REGISTER_BAR).unwrap().write64(0x20, 5);
+    in_forked_process(|| {
+        let copy = function.take().unwrap();
+        let registers = copy.bar(REGISTER_BAR).unwrap();
+        registers.write64(0x20, 6);
+        assert_eq!(registers.read64(0x20), u64::MAX);
+        for failed in [copy.unmap(address), copy.reset(), copy.check().and(copy.config_space().map(drop))] {
+            let error = failed.unwrap_err().to_string();
+            assert!(error.contains("the process that this one was forked from"), "{error}");
+        }
+        drop(copy);
+    });
+    let function = function.unwrap();
+    assert_eq!(function.bar(REGISTER_BAR).unwrap().read64(0x20), 5);
+    function.check().unwrap();
+    function.unmap(address).unwrap();
+    drop(function);
+    let left = served.thread.join().unwrap();
+    assert_eq!((left.resets, left.mapped), (0, 0));
 }
 
 /// Reads come after all writes before them, however many writes one answer stands for.

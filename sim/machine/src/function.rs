@@ -129,15 +129,20 @@ struct Mappings {
 }
 
 impl Mappings {
-    /// Assigns device addresses to memory, contiguous or in scattered pages of a size.
-    fn place(&mut self, bytes: usize, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
+    /// Assigns device addresses to memory that is made of pages of `unit` bytes, contiguous or in scattered pages of a size.
+    fn place(
+        &mut self,
+        bytes: usize,
+        unit: usize,
+        page_log2: Option<u8>,
+    ) -> Result<Vec<DmaSegment>, FunctionError> {
         let exhausted = FunctionError::OutOfAddresses { bytes };
         let Some(log2) = page_log2 else {
             if let Some(place) = self.free.iter().rposition(|&(_, free)| free == bytes as u64) {
                 let (device_address, _) = self.free.remove(place);
                 return Ok(vec![DmaSegment { device_address, bytes }]);
             }
-            let device_address = self.next_address;
+            let device_address = self.next_address.next_multiple_of(unit as u64);
             // An unmapped guard page between two mappings.
             let end = device_address.checked_add((bytes + PAGE_BYTES) as u64);
             self.next_address = end.ok_or(exhausted)?;
@@ -145,8 +150,8 @@ impl Mappings {
         };
         // The buffer begins in the middle of a page, and an unmapped page follows each of its pages.
         let page = 1usize << log2;
-        let most = page.min(bytes) / PAGE_BYTES;
-        let first_bytes = self.random.random_range(1..=most) * PAGE_BYTES;
+        let most = page.min(bytes) / unit;
+        let first_bytes = self.random.random_range(1..=most) * unit;
         let count = 1 + (bytes - first_bytes).div_ceil(page);
         let begin = self.next_address.next_multiple_of(page as u64);
         let end = (2 * count as u64).checked_mul(page as u64).and_then(|bytes| begin.checked_add(bytes));
@@ -191,7 +196,7 @@ impl SimulatedFunction {
     fn show(&self, memory: &Arc<Memory>, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
         let view = memory.device_view();
         let mut mappings = lock(&self.mappings);
-        let segments = mappings.place(view.bytes(), page_log2)?;
+        let segments = mappings.place(view.bytes(), memory.page_size().bytes(), page_log2)?;
         let mut world = lock(&self.world);
         let host = world.host_mut(self.card).memory_mut();
         let buffer = host.adopt(Box::new(DriverMemory { view, config: Arc::clone(&self.config) }));
@@ -275,7 +280,10 @@ impl Function for SimulatedFunction {
         let scatters = lock(&self.world).host(self.card).options().scatters;
         let page_log2 = {
             let random = &mut lock(&self.mappings).random;
-            if scatters && random.random_bool(0.7) { PAGES_LOG2.choose(random).copied() } else { None }
+            // Huge pages are not scattered in smaller pieces.
+            let unit = memory.page_size().bytes();
+            let sizes: Vec<u8> = PAGES_LOG2.into_iter().filter(|&log2| 1 << log2 >= unit).collect();
+            if scatters && random.random_bool(0.7) { sizes.choose(random).copied() } else { None }
         };
         self.show(memory, page_log2)
     }
@@ -350,4 +358,54 @@ pub fn two_cards(
     let functions = [0, 1]
         .map(|card| -> Arc<dyn Function> { Arc::new(SimulatedFunction::new(Arc::clone(&world), card)) });
     Ok((world, functions))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_stimulus::chance::Seed;
+
+    fn mappings(seed: u64) -> Mappings {
+        let random = Seed(seed).stream("mappings");
+        Mappings { next_address: FIRST_ADDRESS, free: Vec::new(), buffers: BTreeMap::new(), random }
+    }
+
+    fn contiguous(mappings: &mut Mappings, bytes: usize) -> u64 {
+        mappings.place(bytes, PAGE_BYTES, None).unwrap()[0].device_address
+    }
+
+    #[test]
+    fn what_was_unmapped_last_is_mapped_first_on_a_host_that_reuses_addresses() {
+        let mut mappings = mappings(1);
+        let [first, second] = [8192, 8192].map(|bytes| contiguous(&mut mappings, bytes));
+        mappings.free.extend([(first, 8192), (second, 8192)]);
+        let longer = contiguous(&mut mappings, 12288);
+        assert!(longer > second, "no range of this length was unmapped");
+        assert_eq!([8192, 8192].map(|bytes| contiguous(&mut mappings, bytes)), [second, first]);
+        assert!(contiguous(&mut mappings, 8192) > longer);
+    }
+
+    #[test]
+    fn a_host_that_reuses_nothing_never_gives_an_address_twice() {
+        let mut mappings = mappings(2);
+        let addresses: Vec<u64> = (0..20).map(|_| contiguous(&mut mappings, 4096)).collect();
+        assert!(addresses.windows(2).all(|pair| pair[0] + 8192 <= pair[1]), "a page lies between them");
+    }
+
+    #[test]
+    fn huge_pages_stay_whole() {
+        const HUGE: usize = 2 << 20;
+        for seed in 0..50 {
+            let mut mappings = mappings(seed);
+            contiguous(&mut mappings, 4096);
+            for page_log2 in [None, Some(21), Some(30)] {
+                let segments = mappings.place(5 * HUGE, HUGE, page_log2).unwrap();
+                assert_eq!(segments.iter().map(|segment| segment.bytes).sum::<usize>(), 5 * HUGE);
+                let is_whole = |segment: &DmaSegment| {
+                    segment.bytes.is_multiple_of(HUGE) && segment.device_address.is_multiple_of(HUGE as u64)
+                };
+                assert!(segments.iter().all(is_whole), "{segments:?}");
+            }
+        }
+    }
 }

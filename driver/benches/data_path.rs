@@ -2,6 +2,10 @@
 //!
 //! Doorbells are noted only while posts are measured, and the card completes between the measurements. The table shows the median
 //! over all rounds; `cargo bench -p rnic-driver` prints it.
+//!
+//! The post path of rdma-core does not stand beside it. Its providers make a context only from a device of the kernel, through
+//! `/dev/infiniband/uverbs*`, or, mlx5, from a function of that family behind VFIO; and that of rxe, which needs no hardware, rings
+//! its doorbell by a call of the kernel. A null provider would be code of our own under another name.
 #![cfg(not(loom))]
 
 #[allow(dead_code, reason = "the bench counts nothing")]

@@ -13,7 +13,7 @@
 //! its purpose, and overlapping loans are refused.
 //!
 //! Memory of the application that it has registered is payload like any other: the application has moved it here, or, if it has
-//! not, answers for its own accesses: see [`UserMemory`](crate::UserMemory) and [`raw::Buffer`](crate::raw::Buffer).
+//! not, answers for its own accesses: see [`UserMemory`] and [`raw::Buffer`](crate::raw::Buffer).
 //!
 //! A card on a bus is outside Rust's memory model. It accesses payload only between the post of a request and its
 //! completion, when no slice of that payload exists.

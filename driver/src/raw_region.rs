@@ -2,7 +2,7 @@
 
 use crate::error::{Error, check_option};
 use crate::protection_domain::ProtectionDomain;
-use crate::region::{RangeError, RegionShared, Terms};
+use crate::region::{RangeError, RegionShared, ReleaseError, Terms};
 use crate::remote_memory::{RemoteMemory, RemoteRights};
 use crate::sge::Sge;
 use crate::user_memory::Buffer;
@@ -22,7 +22,8 @@ pub struct Access {
     pub first_address: Option<u64>,
 }
 
-/// A registered buffer of the application: `ibv_mr`. Dropping it deregisters the buffer. Buffers of several regions may overlap:
+/// A registered buffer of the application: `ibv_mr`. Dropping it deregisters the buffer, and does not tell whether the card has
+/// confirmed that: [`Self::deregister`] does. Buffers of several regions may overlap:
 /// each region has device addresses of its own. Pages that regions share are locked once for each.
 pub struct Region(Arc<RegionShared>);
 
@@ -40,6 +41,16 @@ impl Region {
         let first_address = Some(first_address);
         let terms = Terms { local_write, rights, invalidatable, first_address };
         Ok(Self(RegionShared::register(&domain.shared, buffer.0, terms)?))
+    }
+
+    /// Deregisters the buffer: `ibv_dereg_mr`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError::Kept`] if the card does not confirm that it does not use the memory any more. It may access the bytes until it
+    /// is reset.
+    pub fn deregister(self) -> Result<(), ReleaseError> {
+        Arc::into_inner(self.0).ok_or(ReleaseError::NotWhole(()))?.release().map(drop)
     }
 
     /// Key in SGEs, and for peers (`L_Key`, `R_Key`).

@@ -217,7 +217,7 @@ impl RegionShared {
     }
 
     /// Deregisters the region, of which there is no other handle, and gives memory of the application back.
-    fn release(self) -> Result<UserMemory, ReleaseError> {
+    pub(crate) fn release(self) -> Result<UserMemory, ReleaseError> {
         let mapping = self.mapping.share();
         drop(self);
         mapping.into_memory().and_then(Memory::into_user).ok_or(ReleaseError::Kept)

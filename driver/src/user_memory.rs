@@ -242,7 +242,9 @@ impl Buffer {
     ///
     /// # Safety
     ///
-    /// Until the region of the buffer has been dropped:
+    /// Until [`raw::Region::deregister`](crate::raw::Region::deregister) has succeeded, or the region was dropped and the card has
+    /// confirmed that. If it has not, until the card was reset: when it is opened again, or, if its back end
+    /// [isolates memory](crate::Function::isolates_memory), closed.
     ///
     /// * the bytes stay readable, and writable if the card or a peer may write them;
     /// * whoever accesses them expects the card, and peers if they have rights, to access them at the same time as far as requests

@@ -111,7 +111,10 @@ fn buffers_stay_where_they_are_and_overlap() {
     pair.left.post_send(SendRequest::read(2, remote).sge(room).signalled()).unwrap();
     let read = pair.next(0).message();
     assert_eq!(&read[5..16], b"both see it");
-    drop((whole, part));
+    part.deregister().unwrap();
+    pair.function.misbehave(Faults { mute: true, ..Faults::default() });
+    assert!(matches!(whole.deregister(), Err(ReleaseError::Kept)), "the card may still access it");
+    drop((zero, pair));
     let mut expected = pattern(3 * 4096, 9);
     expected[1087..1098].copy_from_slice(b"both see it");
     assert_eq!(block, expected);

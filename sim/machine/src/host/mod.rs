@@ -163,6 +163,11 @@ impl Host {
         &self.ownership
     }
 
+    /// Takes notice of a reset of the card, which software has begun by its register since the last call.
+    pub fn take_reset(&mut self) -> bool {
+        self.overheard.take_reset()
+    }
+
     /// Changes the behaviour from now on. The link keeps its parameters.
     pub fn set_options(&mut self, options: HostOptions) {
         self.options = HostOptions { link: self.options.link, ..options };

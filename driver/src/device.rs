@@ -248,6 +248,22 @@ impl Device {
         self.shared.options.source_addresses().get(index).copied()
     }
 
+    /// Counts the objects of the card that are in use, to find those that an application has forgotten: it has not dropped them,
+    /// or the card has not confirmed their end. Event queue 0, which belongs to the device, does not count.
+    pub fn objects(&self) -> ObjectCounts {
+        let ids = lock(&self.shared.ids);
+        ObjectCounts {
+            protection_domains: ids.domains.in_use(),
+            queue_pairs: ids.queue_pairs.in_use(),
+            completion_queues: ids.completion_queues.in_use(),
+            event_queues: ids.event_queues.in_use() - 1,
+            regions: ids.regions.in_use(),
+            page_table_entries: ids.pages.in_use(),
+            address_handles: ids.address_handles.in_use(),
+            shared_receive_queues: ids.shared_receive_queues.in_use(),
+        }
+    }
+
     /// Returns whether the network port has a link.
     ///
     /// # Errors
@@ -293,6 +309,27 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device").field("limits", &self.shared.limits).finish_non_exhaustive()
     }
+}
+
+/// Objects of a card that are in use, of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectCounts {
+    /// Protection domains.
+    pub protection_domains: u32,
+    /// Queue pairs. One that was dropped counts until its completion queues have been polled once more.
+    pub queue_pairs: u32,
+    /// Completion queues.
+    pub completion_queues: u32,
+    /// Event queues of the application.
+    pub event_queues: u32,
+    /// Registered regions. One whose memory is in a posted request, or in a completion, is in use.
+    pub regions: u32,
+    /// Entries of the page table, which regions of scattered memory use.
+    pub page_table_entries: u32,
+    /// Address handles.
+    pub address_handles: u32,
+    /// Shared receive queues.
+    pub shared_receive_queues: u32,
 }
 
 /// Snapshot of all counters of a card at one moment. Counters run freely and wrap; not even a reset clears them, so software

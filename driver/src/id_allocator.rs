@@ -51,6 +51,11 @@ impl IdAllocator {
         self.used.get((index / 64) as usize).is_some_and(|word| word >> (index % 64) & 1 != 0)
     }
 
+    /// Number of indices that are allocated.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.used.iter().map(|word| word.count_ones()).sum()
+    }
+
     /// Frees the index of a number; bits above the index are ignored.
     pub(crate) fn free(&mut self, number: u32) {
         let index = number % self.limit;
@@ -96,9 +101,11 @@ mod tests {
         let mut seen: Vec<u32> = (0..128).map(|_| ids.allocate_random(&mut rng).unwrap()).collect();
         seen.sort_unstable();
         assert!(seen.iter().copied().eq(0..128));
+        assert_eq!(ids.in_use(), 128);
         assert!(matches!(ids.allocate_lowest(), Err(Error::Exhausted { limit: 128, .. })));
         ids.free(100);
         ids.free(0x1200 | 70);
+        assert_eq!(ids.in_use(), 126);
         assert_eq!(ids.allocate_lowest().unwrap(), 70);
         assert_eq!(ids.allocate_lowest().unwrap(), 100);
     }

@@ -366,7 +366,7 @@ mod queue_pair;
 pub use address_handle::{AddressHandle, Path};
 pub use completion::Completion;
 pub use completion_queue::{CompletionQueue, CompletionQueueOptions, Poller};
-pub use device::{Counters, Device};
+pub use device::{Counters, Device, ObjectCounts};
 pub use device_name::{DeviceName, DeviceNameError};
 pub use error::{CommandError, CompletionError, Error};
 pub use event_queue::{EventQueue, EventQueueOptions};

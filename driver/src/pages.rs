@@ -80,6 +80,11 @@ impl PageTable {
         Ok(first as u16)
     }
 
+    /// Number of entries that are allocated.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.used.values().sum()
+    }
+
     /// Frees the run that begins at entry `first`.
     pub(crate) fn free(&mut self, first: u16) {
         self.used.remove(&first.into());
@@ -159,7 +164,9 @@ mod tests {
             let mut table = PageTable::default();
             let mut runs: Vec<(u32, u32)> = Vec::new();
             for (index, &count) in counts.iter().enumerate() {
+                let before = table.in_use();
                 if let Ok(first) = table.allocate(count) {
+                    prop_assert_eq!(table.in_use(), before + count as u32);
                     let run = (u32::from(first), u32::from(first) + count as u32);
                     prop_assert!(run.1 <= 1 << 14);
                     prop_assert!(runs.iter().all(|other| run.1 <= other.0 || other.1 <= run.0));

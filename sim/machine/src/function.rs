@@ -19,6 +19,7 @@ use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use rnic_layout::pci::{DEVICE_CONTROL, DEVICE_CONTROL_RESET};
 use rnic_layout::registers::{Control, REG_CONTROL, REG_STATUS, Status};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use verilator_sys::Model;
@@ -116,6 +117,7 @@ pub struct SimulatedFunction {
     config: Arc<Mutex<ConfigSpace>>,
     ownership: Ownership,
     mappings: Mutex<Mappings>,
+    is_closed: AtomicBool,
 }
 
 /// Mappings of the driver. Device addresses are reused at once, or never, so that a card that uses a stale one faults.
@@ -184,7 +186,50 @@ impl SimulatedFunction {
             Mappings { next_address: FIRST_ADDRESS, free: Vec::new(), buffers: BTreeMap::new(), random };
         let mappings = Mutex::new(mappings);
         let ownership = lock(&world).host(card).ownership().clone();
-        SimulatedFunction { world, card, registers, doorbells, config, ownership, mappings }
+        let is_closed = AtomicBool::new(false);
+        SimulatedFunction { world, card, registers, doorbells, config, ownership, mappings, is_closed }
+    }
+
+    /// Closes the function, as the kernel does when a process ends: the card is reset and reaches no memory of its driver any
+    /// more, and another [`SimulatedFunction`] can be opened. Objects of the driver that are left find no card.
+    ///
+    /// # Errors
+    /// If the card does not finish its reset. The function is closed nevertheless.
+    pub fn close(&self) -> Result<(), FunctionError> {
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let outcome = self.reset_card();
+        lock(&self.config).reset();
+        let mut mappings = lock(&self.mappings);
+        while let Some((_, (buffer, addresses))) = mappings.buffers.pop_first() {
+            self.end_mapping(buffer, &addresses)?;
+        }
+        lock(&self.world).host_mut(self.card).disown();
+        outcome
+    }
+
+    /// Unmaps the segments of a buffer, and frees it.
+    fn end_mapping(&self, buffer: BufferId, addresses: &[u64]) -> Result<(), FunctionError> {
+        let mut world = lock(&self.world);
+        let now_ps = world.now_ps();
+        for &address in addresses {
+            world.card_mut(self.card).check_release(now_ps, address);
+        }
+        let host = world.host_mut(self.card).memory_mut();
+        let other = |error: MemoryError| FunctionError::Other(error.to_string());
+        for &address in addresses {
+            host.unmap(address).map_err(other)?;
+        }
+        host.free(buffer).map_err(other)
+    }
+
+    /// Fails if the function is closed.
+    fn check_open(&self) -> Result<(), FunctionError> {
+        match self.is_closed.load(Ordering::Relaxed) {
+            true => Err(FunctionError::Other("the function is closed".into())),
+            false => Ok(()),
+        }
     }
 
     /// Locks the world. Its time does not advance while the guard is held.
@@ -194,6 +239,7 @@ impl SimulatedFunction {
 
     /// Maps memory for the card, contiguous or in scattered pages of a size.
     fn show(&self, memory: &Arc<Memory>, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
+        self.check_open()?;
         let view = memory.device_view();
         let mut mappings = lock(&self.mappings);
         let segments = mappings.place(view.bytes(), memory.page_size().bytes(), page_log2)?;
@@ -249,10 +295,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Function for SimulatedFunction {
     fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
+        self.check_open()?;
         Ok(lock(&self.config).bytes().to_vec())
     }
 
     fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        self.check_open()?;
         let effect = lock(&self.config).write(offset.into(), bytes);
         match effect {
             Effect::Stored => Ok(()),
@@ -289,24 +337,20 @@ impl Function for SimulatedFunction {
     }
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
+        if self.check_open().is_err() {
+            // Nothing is mapped any more.
+            return Ok(());
+        }
         let mut mappings = lock(&self.mappings);
         let mapping = mappings.buffers.remove(&device_address);
         let (buffer, addresses) = mapping.ok_or(FunctionError::NotMapped { device_address })?;
-        let mut world = lock(&self.world);
-        let now_ps = world.now_ps();
-        for &address in &addresses {
-            world.card_mut(self.card).check_release(now_ps, address);
-        }
+        let world = lock(&self.world);
         if world.host(self.card).options().reuses_addresses {
             let bytes = |address: &u64| world.host(self.card).memory().mapped_bytes(*address);
             mappings.free.extend(addresses.iter().filter_map(|address| Some((*address, bytes(address)?))));
         }
-        let host = world.host_mut(self.card).memory_mut();
-        let other = |error: MemoryError| FunctionError::Other(error.to_string());
-        for address in addresses {
-            host.unmap(address).map_err(other)?;
-        }
-        host.free(buffer).map_err(other)
+        drop(world);
+        self.end_mapping(buffer, &addresses)
     }
 
     fn interrupt_vectors(&self) -> u32 {

@@ -280,6 +280,11 @@ impl Memory {
         self.map.get(&address).map(|mapping| mapping.length)
     }
 
+    /// Mappings: first device address and length of each, in the order of the addresses.
+    pub fn mappings(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
+        self.map.iter().map(|(&address, mapping)| (address, mapping.length))
+    }
+
     /// Work that software has posted, with which reads of the card are compared.
     pub fn posted_mut(&mut self) -> &mut PostedSlots {
         &mut self.posted

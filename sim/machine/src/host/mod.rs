@@ -163,6 +163,16 @@ impl Host {
         &self.ownership
     }
 
+    /// Takes notice of a reset of the card, which software has begun by its register since the last call.
+    pub fn take_reset(&mut self) -> bool {
+        self.overheard.take_reset()
+    }
+
+    /// The driver that has opened the card is gone, with what it had: another one can open it.
+    pub(crate) fn disown(&mut self) {
+        self.ownership = Ownership::default();
+    }
+
     /// Changes the behaviour from now on. The link keeps its parameters.
     pub fn set_options(&mut self, options: HostOptions) {
         self.options = HostOptions { link: self.options.link, ..options };

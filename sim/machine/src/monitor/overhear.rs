@@ -87,9 +87,15 @@ pub struct Overheard {
     receive_queues: BTreeMap<u32, ReceiveQueue>,
     shared_receive_queues: BTreeMap<u32, ReceiveQueue>,
     port: Monitor,
+    has_reset: bool,
 }
 
 impl Overheard {
+    /// Returns whether software has begun a reset since the last call.
+    pub fn take_reset(&mut self) -> bool {
+        std::mem::take(&mut self.has_reset)
+    }
+
     /// Monitor of the frames of the card's port.
     pub fn port_mut(&mut self) -> &mut Monitor {
         &mut self.port
@@ -111,7 +117,7 @@ impl Overheard {
             if Control::parse(&bytes).is_ok_and(|control| control.reset) {
                 let mut port = std::mem::take(&mut self.port);
                 port.reset(now_ps);
-                *self = Overheard { port, ..Overheard::default() };
+                *self = Overheard { port, has_reset: true, ..Overheard::default() };
                 order.forget_all();
             }
         } else if is(REG_ADMIN_COMMAND_BASE) {

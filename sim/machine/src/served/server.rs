@@ -59,6 +59,8 @@ pub struct CardSummary {
     pub refused: u64,
     /// Remarks of the monitors.
     pub remarks: u64,
+    /// Mappings that are left after the last client.
+    pub mapped: usize,
     /// What has crossed the boundary of the card.
     pub traffic: Traffic,
     /// Counters of the card that are not zero, by name; none if the card does not answer.
@@ -369,6 +371,7 @@ impl Server {
             let names = COUNTERS.iter().map(|counter| counter.name);
             let summary = &self.places[place].summary;
             cards.push(CardSummary {
+                mapped: self.world.host(card).memory().mappings().len(),
                 traffic: self.world.host(card).traffic(),
                 counters: names.zip(counters).filter(|(_, count)| *count != 0).collect(),
                 ..summary.clone()

@@ -7,6 +7,7 @@
 //!
 //! 1. The MAC starts to send a frame [`START_BEATS`] beats after its first beat, and then cannot pause: a beat that comes too
 //!    late breaks the frame. Data that is not sent yet waits in a buffer of [`BUFFER_BEATS`] beats.
+//!    Only a reset of the card ends a frame that is marked as broken.
 //! 2. A received frame is delivered to the card beat by beat, at the line rate; the card cannot stall it.
 use super::{FRAME_BYTES_MIN, Frame};
 use crate::host::link::Link;
@@ -21,6 +22,8 @@ const START_BEATS: u64 = 4;
 /// Beats that the transmit buffer holds.
 const BUFFER_BEATS: u64 = 16;
 /// Bytes on the line before a frame, and after it.
+/// Time from the write of a reset to the register until no further frame begins: the card drains before it is cleared.
+const RESET_PS_MAX: u64 = 5_000_000_000;
 const PREAMBLE_BYTES: u64 = 8;
 const TRAILER_BYTES: u64 = 16;
 
@@ -62,6 +65,8 @@ pub struct MacTransmit {
     line: Link,
     frame: Vec<u8>,
     start_ps: u64,
+    /// Time of the last reset, while it has cut off no frame.
+    reset_ps: Option<u64>,
     sent: Sent,
 }
 
@@ -74,6 +79,7 @@ impl MacTransmit {
             line: Link::new(bits_per_second / 8),
             frame: Vec::new(),
             start_ps: 0,
+            reset_ps: None,
             sent: Sent::default(),
         }
     }
@@ -81,6 +87,18 @@ impl MacTransmit {
     /// Frames that the card has sent.
     pub fn sent(&self) -> Sent {
         self.sent
+    }
+
+    /// Software begins a reset of the card, which may cut off one frame.
+    pub fn reset(&mut self, now_ps: u64) {
+        self.reset_ps = Some(now_ps);
+    }
+
+    /// Returns whether a reset has cut off the frame that ends now.
+    fn is_cut(&mut self, now_ps: u64) -> bool {
+        let start_ps = self.start_ps;
+        let has_cut = |reset_ps: &mut u64| *reset_ps <= now_ps && start_ps <= *reset_ps + RESET_PS_MAX;
+        self.reset_ps.take_if(has_cut).is_some()
     }
 
     /// Returns whether a frame has begun and not ended.
@@ -116,7 +134,7 @@ impl MacTransmit {
         self.sent.frames += 1;
         self.sent.bytes += self.frame.len() as u64;
         let length = self.frame.len();
-        if beat.error {
+        if beat.error && !self.is_cut(now_ps) {
             log.report(now_ps, Rule::Frame, || "the card marks a frame that it sends as broken".into());
         }
         if !(14..=FRAME_BYTES_MAX).contains(&length) {
@@ -275,6 +293,25 @@ mod tests {
         mac.take(0, &good[0], &mut log);
         mac.take(40_000, &good[1], &mut log);
         assert!(log.take()[0].text.contains("waits"), "the second beat comes 40 ns later");
+    }
+
+    #[test]
+    fn a_reset_cuts_off_one_frame() {
+        let mut broken = beats(&[1; 100], 64);
+        broken[1].error = true;
+        let mut mac = MacTransmit::new(64, RATE);
+        let mut log = Log::new("card0");
+        let mut count = |mac: &mut MacTransmit, now_ps: u64| {
+            mac.take(now_ps, &broken[0], &mut log);
+            assert!(mac.take(now_ps + CYCLE_PS, &broken[1], &mut log).unwrap().frame.is_damaged);
+            log.take().len()
+        };
+        assert_eq!(count(&mut mac, 0), 1, "there was no reset");
+        mac.reset(10 * CYCLE_PS);
+        assert_eq!(count(&mut mac, 20 * CYCLE_PS), 0);
+        assert_eq!(count(&mut mac, 30 * CYCLE_PS), 1, "one frame a reset");
+        mac.reset(40 * CYCLE_PS);
+        assert_eq!(count(&mut mac, 50 * CYCLE_PS + RESET_PS_MAX), 1, "the reset has ended");
     }
 
     #[test]

@@ -523,7 +523,8 @@ impl Card {
 
     /// Judges a frame that the card sends on a wire; `wire` is its index and direction.
     pub fn judge(&mut self, now_ps: u64, wire: Option<(usize, usize)>, frame: &Frame) {
-        if !self.options.is_judged {
+        // The receiver's MAC drops a frame that is damaged.
+        if !self.options.is_judged || frame.is_damaged {
             return;
         }
         for finding in self.host.port_mut().sent(now_ps, &frame.bytes) {
@@ -662,6 +663,9 @@ impl Card {
         self.tick(now_ps, Domain::Core);
         self.host.cycle(now_ps, &from_card, &mut self.to_card, &mut self.log);
         self.host.register_cycle(now_ps, &from_slave, &mut self.log);
+        if self.host.take_reset() {
+            self.transmit.reset(now_ps);
+        }
         self.host_ports.drive(&mut self.instance, &self.to_card);
         self.slave_ports.drive(&mut self.instance, self.host.registers_mut().drives());
         self.settle(now_ps, Domain::Core);

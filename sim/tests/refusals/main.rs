@@ -19,7 +19,8 @@
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`recovery`]: packets that the wire loses, and that the card sends again;
 //! * [`traces`]: worked traces of the protocol with the card as requester;
-//! * [`faults`]: host memory that the card cannot access.
+//! * [`faults`]: host memory that the card cannot access;
+//! * [`reports`]: hosts that do not report writes.
 //!
 //! All tests run at 64 and at 512 bits, under all monitors.
 mod asker;
@@ -39,6 +40,7 @@ mod own_reads;
 mod pages;
 mod reads;
 mod recovery;
+mod reports;
 mod rig;
 mod rings;
 mod scatter_gather;
@@ -51,6 +53,7 @@ mod traces;
 
 use anyhow::{Context, Result};
 use faults::Common;
+use reports::{First, Silence};
 use rig::Rig;
 use support::at_both_widths;
 
@@ -168,6 +171,16 @@ fn a_read_that_is_answered_too_late_ends_what_it_must(width_bits: u32) -> Result
     faults::of_a_late_command(Rig::new(width_bits, 9)?)
 }
 
+fn a_host_that_reports_no_write_fails_the_device(width_bits: u32) -> Result<()> {
+    for silence in Silence::ALL {
+        for first in First::ALL {
+            let rig = Rig::new(width_bits, 9)?;
+            reports::of_no_write(rig, silence, first).with_context(|| format!("{silence:?}, {first:?}"))?;
+        }
+    }
+    Ok(())
+}
+
 fn what_is_lost_is_sent_again(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 13)?;
     let ended = recovery::of_losses(&mut rig, 4);
@@ -214,6 +227,7 @@ at_both_widths! {
     numbers_are_kept_until_their_object_has_ended: numbers_are_kept_until_their_object_has_ended_at_64_bits, numbers_are_kept_until_their_object_has_ended_at_512_bits;
     a_cqe_that_cannot_be_written_costs_its_queue_alone: a_cqe_that_cannot_be_written_costs_its_queue_alone_at_64_bits, a_cqe_that_cannot_be_written_costs_its_queue_alone_at_512_bits;
     a_read_that_is_answered_too_late_ends_what_it_must: a_read_that_is_answered_too_late_ends_what_it_must_at_64_bits, a_read_that_is_answered_too_late_ends_what_it_must_at_512_bits;
+    a_host_that_reports_no_write_fails_the_device: a_host_that_reports_no_write_fails_the_device_at_64_bits, a_host_that_reports_no_write_fails_the_device_at_512_bits;
     full_event_queues_are_no_failure: full_event_queues_are_no_failure_at_64_bits, full_event_queues_are_no_failure_at_512_bits;
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
     work_before_an_unreadable_payload_completes: work_before_an_unreadable_payload_completes_at_64_bits, work_before_an_unreadable_payload_completes_at_512_bits;

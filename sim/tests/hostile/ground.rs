@@ -120,21 +120,19 @@ impl Answer {
 /// Syndrome of the NAK of a gap.
 const GAP_NAK: u8 = 0x60;
 
-/// The same without answers of which a newer one may take the place, and without those that come after one of a later request.
+/// The same without answers of which a newer one may take the place.
 ///
-/// Such an ACK or NAK is not in PSN order, which protocol 3.5 wants: it has waited in the card while the READ or atomic behind it
-/// was released. The requester drops it as stale. A NAK of a gap and the ACK of a duplicate after it acknowledge the same; the card may
-/// send them in either order, and that order depends on time.
+/// A NAK of a gap and the ACK of a duplicate after it acknowledge the same; the card may send them in either order, and that order
+/// depends on time.
 fn coalesced(answers: &[Answer]) -> Vec<Answer> {
     let last = answers.len().saturating_sub(1);
     let mut kept: Vec<Answer> = Vec::new();
     for (place, answer) in answers.iter().enumerate() {
         // An ACK covers its own PSN, a NAK those before.
         let end = if answer.is_ack() { answer.psn.add(1) } else { answer.psn };
-        let is_stale = kept.last().is_some_and(|before| end.is_before(before.psn.add(1)));
         if !answer.is_replaceable() {
             kept.push(answer.clone());
-        } else if place == last && !is_stale {
+        } else if place == last {
             let mut before = answers[..place].iter().rev().take_while(|before| before.is_replaceable());
             let nak = before.find(|before| !before.is_ack() && answer.is_ack() && before.psn == end);
             kept.push(nak.unwrap_or(answer).clone());

@@ -18,11 +18,12 @@
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`recovery`]: packets that the wire loses, and that the card sends again;
-//! * [`traces`]: worked traces of the protocol with the card as requester;
+//! * [`traces`], [`answered_traces`]: worked traces of the protocol with the card as requester, and as responder;
 //! * [`faults`]: host memory that the card cannot access;
 //! * [`reports`]: hosts that do not report writes.
 //!
 //! All tests run at 64 and at 512 bits, under all monitors.
+mod answered_traces;
 mod asker;
 mod atomics;
 mod duplicates;
@@ -201,23 +202,79 @@ fn duplicates_are_answered(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
-fn messages_end_in_their_middle(width_bits: u32) -> Result<()> {
+fn only_the_last_packet_comes_again_after_an_rnr_nak(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 17)?;
-    let ended = middle::regions_end_and_receives_are_missing(&mut rig);
+    let ended = middle::receives_are_missing(&mut rig);
     rig.explained(ended)?;
     rig.finish()
 }
 
-fn traces_of_a_lossy_wire(width_bits: u32) -> Result<()> {
+/// Runs a worked trace of protocol 3.12 with the card on one side, and then on the other.
+fn plays(
+    width_bits: u32,
+    requester: impl FnOnce(&mut Rig) -> Result<()>,
+    responder: impl FnOnce(&mut Rig) -> Result<()>,
+) -> Result<()> {
     let mut rig = Rig::new(width_bits, 15)?;
-    let ended = traces::of_requester(&mut rig);
+    let ended = requester(&mut rig)
+        .context("the card asks")
+        .and_then(|()| responder(&mut rig).context("the card answers"));
     rig.explained(ended)?;
     rig.finish()
+}
+
+fn trace_a_no_loss(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'A'), answered_traces::a_no_loss)
+}
+
+fn trace_b_request_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'B'), answered_traces::b_request_lost)
+}
+
+fn trace_c_response_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'C'), answered_traces::c_response_lost)
+}
+
+fn trace_d_ack_overtakes(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'D'), answered_traces::d_ack_overtakes)
+}
+
+fn trace_e_receive_queue_empty(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'E'), answered_traces::e_receive_queue_empty)
+}
+
+fn trace_f_acks_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'F'), answered_traces::f_acks_lost)
+}
+
+fn trace_g_atomic_ack_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'G'), answered_traces::g_atomic_ack_lost)
+}
+
+fn trace_h_wrong_key(width_bits: u32) -> Result<()> {
+    plays(width_bits, traces::wrong_key, answered_traces::h_wrong_key)
+}
+
+fn trace_i_region_ends(width_bits: u32) -> Result<()> {
+    plays(width_bits, middle::read_by_the_card, middle::read_of_the_card)
+}
+
+fn trace_j_nak_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'J'), answered_traces::j_nak_lost)
 }
 
 at_both_widths! {
-    messages_end_in_their_middle: messages_end_in_their_middle_at_64_bits, messages_end_in_their_middle_at_512_bits;
-    traces_of_a_lossy_wire: traces_of_a_lossy_wire_at_64_bits, traces_of_a_lossy_wire_at_512_bits;
+    trace_a_no_loss: trace_a_no_loss_at_64_bits, trace_a_no_loss_at_512_bits;
+    trace_b_request_lost: trace_b_request_lost_at_64_bits, trace_b_request_lost_at_512_bits;
+    trace_c_response_lost: trace_c_response_lost_at_64_bits, trace_c_response_lost_at_512_bits;
+    trace_d_ack_overtakes: trace_d_ack_overtakes_at_64_bits, trace_d_ack_overtakes_at_512_bits;
+    trace_e_receive_queue_empty: trace_e_receive_queue_empty_at_64_bits, trace_e_receive_queue_empty_at_512_bits;
+    trace_f_acks_lost: trace_f_acks_lost_at_64_bits, trace_f_acks_lost_at_512_bits;
+    trace_g_atomic_ack_lost: trace_g_atomic_ack_lost_at_64_bits, trace_g_atomic_ack_lost_at_512_bits;
+    trace_h_wrong_key: trace_h_wrong_key_at_64_bits, trace_h_wrong_key_at_512_bits;
+    trace_i_region_ends: trace_i_region_ends_at_64_bits, trace_i_region_ends_at_512_bits;
+    trace_j_nak_lost: trace_j_nak_lost_at_64_bits, trace_j_nak_lost_at_512_bits;
+    only_the_last_packet_comes_again_after_an_rnr_nak: only_the_last_packet_comes_again_after_an_rnr_nak_at_64_bits, only_the_last_packet_comes_again_after_an_rnr_nak_at_512_bits;
     everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;
     what_is_lost_is_sent_again: what_is_lost_is_sent_again_at_64_bits, what_is_lost_is_sent_again_at_512_bits;
     agrees_with_the_endpoint: agrees_with_the_endpoint_at_64_bits, agrees_with_the_endpoint_at_512_bits;

@@ -105,6 +105,12 @@ fn full_event_queues_are_no_failure(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
+fn no_event_of_an_object_comes_after_its_end(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::with_late_writes(width_bits, 7)?;
+    events::of_destroyed_queue_pairs(&mut rig)?;
+    rig.finish()
+}
+
 fn what_must_wait_is_held_back(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 10)?;
     holds::what_must_wait(&mut rig)?;
@@ -285,6 +291,7 @@ at_both_widths! {
     a_cqe_that_cannot_be_written_costs_its_queue_alone: a_cqe_that_cannot_be_written_costs_its_queue_alone_at_64_bits, a_cqe_that_cannot_be_written_costs_its_queue_alone_at_512_bits;
     a_read_that_is_answered_too_late_ends_what_it_must: a_read_that_is_answered_too_late_ends_what_it_must_at_64_bits, a_read_that_is_answered_too_late_ends_what_it_must_at_512_bits;
     a_host_that_reports_no_write_fails_the_device: a_host_that_reports_no_write_fails_the_device_at_64_bits, a_host_that_reports_no_write_fails_the_device_at_512_bits;
+    no_event_of_an_object_comes_after_its_end: no_event_of_an_object_comes_after_its_end_at_64_bits, no_event_of_an_object_comes_after_its_end_at_512_bits;
     full_event_queues_are_no_failure: full_event_queues_are_no_failure_at_64_bits, full_event_queues_are_no_failure_at_512_bits;
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
     work_before_an_unreadable_payload_completes: work_before_an_unreadable_payload_completes_at_64_bits, work_before_an_unreadable_payload_completes_at_512_bits;

@@ -387,7 +387,8 @@ impl<
         self.control.drained.next =
             self.drained.is_drained.val() && self.complete.is_idle.val() && !owes_answers;
         self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0 && !owes_answers;
-        self.host_reader.limit.next = self.control.host_read_limit.val();
+        self.host_reader.limit.next = self.control.host_limit.val();
+        self.host_writer.limit.next = self.control.host_limit.val();
         StreamTx::<QpNotice>::join(&mut self.requester.failure, &mut self.control.notice[0]);
         StreamTx::<QpNotice>::join(&mut self.responder.notice, &mut self.control.notice[1]);
         StreamTx::<QpNotice>::join(&mut self.complete.failure, &mut self.control.notice[2]);
@@ -427,7 +428,8 @@ impl<
         self.complete.refused_valid.next = self.write_failures.cqe_valid.val();
         self.control.lost_read_tag.next =
             self.host_reader.is_unexpected.val() || self.host_reader.has_lost_half.val();
-        self.control.lost_write.next = self.host_writer.is_unexpected.val();
+        self.control.lost_write.next =
+            self.host_writer.is_unexpected.val() || self.host_writer.is_overdue.val();
 
         // Requests, from doorbell to wire.
         StreamTx::<AccessRequest>::join(

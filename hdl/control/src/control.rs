@@ -36,7 +36,7 @@ use rnic_messages::frame::FrameOutcome;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
-use rnic_messages::sizes::{READ_LIMIT_BITS, TIMER_UNIT_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
+use rnic_messages::sizes::{HOST_LIMIT_BITS, TIMER_UNIT_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Bits of a byte address of the slave.
 pub const SLAVE_BITS: usize = 25;
@@ -139,8 +139,8 @@ pub struct Control {
     /// From the pools: a pool was empty that can never be empty.
     pub pool_exhausted: Signal<In, Bit>,
 
-    /// To the host reader: register `host_read_limit`; registered.
-    pub host_read_limit: Signal<Out, Bits<READ_LIMIT_BITS>>,
+    /// To host reader and host writer: register `host_limit`; registered.
+    pub host_limit: Signal<Out, Bits<HOST_LIMIT_BITS>>,
     /// To the requester: register `timer_unit`; registered.
     pub timer_unit: Signal<Out, Bits<TIMER_UNIT_BITS>>,
     /// To the packet path: Ethernet address of the card; registered.
@@ -362,7 +362,7 @@ impl Logic for Control {
         self.registers.drained.next = is_drained;
         self.registers.link_up.next = self.link_up.val();
         self.enable.next = self.registers.enable.val();
-        self.host_read_limit.next = self.registers.host_read_limit.val();
+        self.host_limit.next = self.registers.host_limit.val();
         self.timer_unit.next = self.registers.timer_unit.val();
         self.own_mac.next = self.registers.own_mac.val();
         self.promiscuous.next = self.registers.promiscuous.val();

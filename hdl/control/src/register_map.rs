@@ -31,8 +31,8 @@ pub mod at {
     pub const FATAL: u64 = map::REG_FATAL.offset as u64;
     /// Register `scratch`.
     pub const SCRATCH: u64 = map::REG_SCRATCH.offset as u64;
-    /// Register `host_read_limit`.
-    pub const HOST_READ_LIMIT: u64 = map::REG_HOST_READ_LIMIT.offset as u64;
+    /// Register `host_limit`.
+    pub const HOST_LIMIT: u64 = map::REG_HOST_LIMIT.offset as u64;
     /// Register `timer_unit`.
     pub const TIMER_UNIT: u64 = map::REG_TIMER_UNIT.offset as u64;
     /// Register `own_mac`.

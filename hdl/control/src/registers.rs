@@ -39,7 +39,7 @@ use rnic_blocks::memory::{ByteMemory, Storage};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_layout::registers::{
-    self as map, Access, Features, Geometry, HostReadLimit, LayoutVersion, MessageLimit, PortControl,
+    self as map, Access, Features, Geometry, HostLimit, LayoutVersion, MessageLimit, PortControl,
     QueueLimits, REGISTERS, TableSizes,
 };
 use rnic_messages::complete::EventQueueSetup;
@@ -49,8 +49,8 @@ use rnic_messages::frame::FrameOutcome;
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{
-    ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
-    READ_LIMIT_BITS, REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS, VECTOR_BITS,
+    ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, HOST_LIMIT_BITS,
+    QUEUE_PAIR_BITS, REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS, VECTOR_BITS,
 };
 use settings::{
     Permissions, RegisterWrite, Requests, Settings, event_queue_0, next_settings, permissions, requests_of,
@@ -179,7 +179,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 10] {
         (at::TABLE_SIZES, register_value!(tables)),
         (at::QUEUE_LIMITS, register_value!(queues)),
         (at::MESSAGE_LIMIT, register_value!(message)),
-        (at::HOST_READ_LIMIT, register_value!(HostReadLimit::at_reset())),
+        (at::HOST_LIMIT, register_value!(HostLimit::at_reset())),
         (at::TIMER_UNIT, register_value!(timer_unit(clock_khz))),
         (at::PORT_CONTROL, register_value!(PortControl::at_reset())),
     ]
@@ -289,8 +289,8 @@ pub struct CardRegisters {
     pub doorbell_enable: Signal<Out, Bit>,
     /// The card quiesces: it begins nothing new; registered.
     pub quiesces: Signal<Out, Bit>,
-    /// Register `host_read_limit`; registered.
-    pub host_read_limit: Signal<Out, Bits<READ_LIMIT_BITS>>,
+    /// Register `host_limit`; registered.
+    pub host_limit: Signal<Out, Bits<HOST_LIMIT_BITS>>,
     /// Register `timer_unit`; registered.
     pub timer_unit: Signal<Out, Bits<TIMER_UNIT_BITS>>,
     /// Ethernet address of the card; registered.
@@ -379,8 +379,8 @@ pub struct CardRegisters {
     frames: FrameCounters,
     #[init(Constant::new(contents(datapath_bits, clock_khz)[at::PORT_CONTROL as usize >> WORD]))]
     port_control_at_reset: Constant<Bits<64>>,
-    #[init(Constant::new(contents(datapath_bits, clock_khz)[at::HOST_READ_LIMIT as usize >> WORD]))]
-    host_read_limit_at_reset: Constant<Bits<64>>,
+    #[init(Constant::new(contents(datapath_bits, clock_khz)[at::HOST_LIMIT as usize >> WORD]))]
+    host_limit_at_reset: Constant<Bits<64>>,
     #[init(Constant::new(contents(datapath_bits, clock_khz)[at::TIMER_UNIT as usize >> WORD]))]
     timer_unit_at_reset: Constant<Bits<64>>,
 
@@ -456,10 +456,10 @@ impl Logic for CardRegisters {
         let rule = self.rules.value.val();
         let takes = sweeps || (self.write.val() && is_register && !is_resetting);
         let fixed = select(word == at::PORT_CONTROL >> WORD, self.port_control_at_reset.val(), bits::<64>(0));
-        let is_limit = word == at::HOST_READ_LIMIT >> WORD;
+        let is_limit = word == at::HOST_LIMIT >> WORD;
         let is_unit = word == at::TIMER_UNIT >> WORD;
         let swept_unit = select(is_unit, self.timer_unit_at_reset.val(), bits::<64>(0));
-        let swept = select(is_limit, self.host_read_limit_at_reset.val(), swept_unit);
+        let swept = select(is_limit, self.host_limit_at_reset.val(), swept_unit);
         let offered = select(sweeps, swept, self.write_data.val() & rule.get_bits::<64>(0));
         self.has_write.d.next = takes;
         self.is_kept.d.next = takes && rule.get_bit(IS_WRITABLE);
@@ -506,7 +506,7 @@ impl Logic for CardRegisters {
         self.command_enable.next = self.permissions.q.val().commands;
         self.doorbell_enable.next = self.permissions.q.val().doorbells;
         self.quiesces.next = settings.control.get_bit(bit::QUIESCE);
-        self.host_read_limit.next = settings.host_read_limit;
+        self.host_limit.next = settings.host_limit;
         self.timer_unit.next = settings.timer_unit;
         self.own_mac.next = settings.own_mac;
         self.promiscuous.next = settings.port_flags.get_bit(0);

@@ -54,13 +54,14 @@ use super::ring::Ring;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::READ_LIMIT_BITS;
+use rnic_messages::sizes::HOST_LIMIT_BITS;
 
 /// Cycles of a unit of `limit`.
 pub const LIMIT_CYCLES: u64 = 1 << UNIT_BITS;
-const UNIT_BITS: usize = 10;
+/// Bits of a count of those cycles.
+pub(crate) const UNIT_BITS: usize = 10;
 /// Bits of a time in these units: twice the longest limit.
-const TIME_BITS: usize = READ_LIMIT_BITS + 1;
+const TIME_BITS: usize = HOST_LIMIT_BITS + 1;
 const CLOCK_BITS: usize = UNIT_BITS + TIME_BITS;
 
 /// A piece of an answer to the user.
@@ -99,8 +100,8 @@ struct Order<const WORD: usize, const CHUNK: usize, const COOKIE: usize> {
 
 /// A read that was reserved at a time is overdue; a limit of zero is none.
 #[kernel]
-fn is_overdue(reserved_at: Bits<TIME_BITS>, now: Bits<TIME_BITS>, limit: Bits<READ_LIMIT_BITS>) -> Bit {
-    limit.any() && now - reserved_at > bit_cast::<TIME_BITS, READ_LIMIT_BITS>(limit)
+fn is_overdue(reserved_at: Bits<TIME_BITS>, now: Bits<TIME_BITS>, limit: Bits<HOST_LIMIT_BITS>) -> Bit {
+    limit.any() && now - reserved_at > bit_cast::<TIME_BITS, HOST_LIMIT_BITS>(limit)
 }
 
 /// Room for `2^CHUNK` words in up to `2^TAG` answers.
@@ -148,7 +149,7 @@ pub struct ChunkBuffer<
     pub is_unexpected: Signal<Out, Bit>,
 
     /// Time after which a read is given up, in units of [`LIMIT_CYCLES`]; zero for none.
-    pub limit: Signal<In, Bits<READ_LIMIT_BITS>>,
+    pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
     /// Tags whose reads were given up, and whose answers may still come; registered.
     pub quarantined: Signal<Out, Bits<TAGS>>,
     /// They are half of all tags, or more; a function of registers.

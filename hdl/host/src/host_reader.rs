@@ -51,7 +51,7 @@ use rnic_messages::host::{HostSpan, HostWord, Slot};
 use rnic_messages::protect::PageEntryWrite;
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::LENGTH_BITS;
-use rnic_messages::sizes::{READ_LIMIT_BITS, SPAN_BITS};
+use rnic_messages::sizes::{HOST_LIMIT_BITS, SPAN_BITS};
 
 /// Number of the client that fetches send WQEs.
 const SEND_QUEUES: u64 = 0;
@@ -162,8 +162,8 @@ pub struct HostReader<
     /// The host sent a word that no request waits for: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
-    /// Register `host_read_limit`: time after which a read is given up, in units of 1024 cycles; zero for none.
-    pub limit: Signal<In, Bits<READ_LIMIT_BITS>>,
+    /// Register `host_limit`: time after which a read is given up, in units of 1024 cycles; zero for none.
+    pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
     /// Requests that were given up, and that the host may still answer; registered.
     pub quarantined: Signal<Out, Bits<TAGS>>,
     /// They have half of all tags, or more: an error of the device; a function of registers.

@@ -13,6 +13,7 @@
 //!                │                                           │                  │
 //!                │       payload_done_count, completion_done_count,             │
 //!                │       admin_done_count, atomics_done, write_failure          │
+//!                │                      limit ──> watch ──> is_overdue          │
 //!                └──────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -28,10 +29,13 @@
 //!    counts a failed write.
 //! 4. Bytes keep the lanes of their address; other lanes hold anything.
 //! 5. A write that waits for words holds the others back: a client that begins a write has all of it.
-//! 6. Addresses of `payload` and `atomics` may be in pages (see [`translate`](crate::translate)); those of `completion` and `admin` are
+//! 6. `is_overdue` rises when there are writes in flight and the host has reported none for `limit`, whether it has taken them or not
+//!    (see [`report_watch`](crate::report_watch)).
+//! 7. Addresses of `payload` and `atomics` may be in pages (see [`translate`](crate::translate)); those of `completion` and `admin` are
 //!    device addresses, all 64 bits.
 //!
 //! A write of payload has 1 to 512 bytes and crosses no multiple of 512. Design 3.1, design decision 11.
+use crate::report_watch::ReportWatch;
 use crate::translate::{Access, Translate};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::is_datapath;
@@ -41,8 +45,8 @@ use rnic_messages::host::{CqeOwner, PayloadWrite, SlotWrite, WordWrite, WriteFai
 use rnic_messages::protect::PageEntryWrite;
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::{
-    COMPLETION_LIFE_BITS, COMPLETION_QUEUE_BITS, GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS,
-    WRITE_COUNT_BITS,
+    COMPLETION_LIFE_BITS, COMPLETION_QUEUE_BITS, GENERATION_BITS, HOST_LIMIT_BITS, LENGTH_BITS,
+    QUEUE_PAIR_BITS, WRITE_COUNT_BITS,
 };
 
 /// Bytes of the word that an atomic changes.
@@ -259,6 +263,11 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// The host reported a write although none is in flight: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
+    /// Register `host_limit`: longest time without a report, in units of 1024 cycles; zero for none.
+    pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
+    /// It is over while writes are in flight: an error of the device; registered.
+    pub is_overdue: Signal<Out, Bit>,
+
     /// Writes taken, and writes done; registered.
     pub in_flight: Signal<Out, InFlight>,
     /// Counters; registered.
@@ -281,6 +290,7 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// Whether the host refused each write that it has reported.
     #[init(Fifo::new(Storage::Block))]
     reports: Fifo<Bit, OWNERS, OWNER_COUNT>,
+    watch: ReportWatch,
     flight: Reg<InFlight>,
     /// Writes that are done, of payload, completion and admin.
     done: [Reg<Bits<WRITE_COUNT_BITS>>; 3],
@@ -372,7 +382,12 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         }
 
         // The oldest report counts the oldest write.
-        let is_done = self.reports.tx.valid.val() && self.owners.tx.valid.val();
+        let has_report = self.reports.tx.valid.val();
+        let has_owner = self.owners.tx.valid.val();
+        let is_done = has_report && has_owner;
+        self.watch.is_waiting.next = has_owner && !has_report;
+        self.watch.limit.next = self.limit.val();
+        self.is_overdue.next = self.watch.is_overdue.val();
         let is_refused = self.reports.tx.beat.val();
         let owner = self.owners.tx.beat.val();
         let is_failure = report_of(owner.owner, is_refused) == Report::Failure;

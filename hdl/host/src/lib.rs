@@ -30,6 +30,7 @@
 //! | [`quarantine`] | keeps tags from use whose answer may still come |
 //! | [`read_demux`] | gives answers to clients as slots, payload or words |
 //! | [`HostWriter`] | writes for four clients in one order, and counts what is done |
+//! | [`report_watch`] | notices that the host reports no write |
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -44,6 +45,7 @@ pub mod arrivals;
 pub mod quarantine;
 pub mod read_demux;
 pub mod host_writer;
+pub mod report_watch;
 
 #[cfg(any(test, feature = "bench"))]
 pub mod testing;

@@ -44,7 +44,7 @@ use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 
-use rnic_messages::sizes::{LENGTH_BITS, READ_LIMIT_BITS};
+use rnic_messages::sizes::{HOST_LIMIT_BITS, LENGTH_BITS};
 /// Bits of an offset to the 512-byte boundary that no request crosses.
 const OFFSET_BITS: usize = 9;
 
@@ -109,7 +109,7 @@ pub struct ReadEngine<
     pub is_unexpected: Signal<Out, Bit>,
 
     /// Time after which a read is given up, in units of 1024 cycles; zero for none.
-    pub limit: Signal<In, Bits<READ_LIMIT_BITS>>,
+    pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
     /// Reads that were given up, and that the host may still answer; registered.
     pub quarantined: Signal<Out, Bits<TAGS>>,
     /// They have half of all tags, or more; a function of registers.

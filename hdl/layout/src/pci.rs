@@ -248,7 +248,7 @@ pub const CONFIG_REGISTERS: &[ConfigRegister] = &[
         .writable(1 << 3 | 1 << 6 | 1 << 7),
     fixed(EXPRESS + 0x12, 2, "link_status", LANES_16 | SPEED_8_GT, "8 GT/s, 16 lanes. A board reports what was negotiated."),
     fixed(EXPRESS + 0x24, 4, "device_capabilities_2", 1 << 4, "Time-outs of completions can be disabled."),
-    fixed(EXPRESS + 0x28, 2, "device_control_2", 0, "Bit 4: no time-out of completions by the endpoint block; the register `host_read_limit` is not concerned.")
+    fixed(EXPRESS + 0x28, 2, "device_control_2", 0, "Bit 4: no time-out of completions by the endpoint block; the register `host_limit` is not concerned.")
         .writable(1 << 4),
     fixed(EXPRESS + 0x2c, 4, "link_capabilities_2", 0b1110, "2.5, 5 and 8 GT/s."),
     fixed(EXPRESS + 0x30, 2, "link_control_2", SPEED_8_GT, "Bits 3:0: target speed.").writable(0xf),

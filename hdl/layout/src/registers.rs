@@ -239,7 +239,8 @@ values! {
         /// A host read was not completed before a reset or a quiesce gave up, half of all tags wait for answers that are overdue,
         /// or an answer came for no read.
         LostReadTag = 1, "lost_read_tag";
-        /// A host write was never reported done.
+        /// The host reported no write for the time of `host_limit` although some were in flight, or not before a reset or a
+        /// quiesce gave up, or it reported one although none was.
         LostWrite = 2, "lost_write";
         /// The host completed a read of the admin ring, of a context or of a translation with an error.
         HostReadError = 3, "host_read_error";
@@ -270,11 +271,12 @@ record! {
 }
 
 record! {
-    /// Longest time that the host may take to answer a read.
-    pub struct HostReadLimit: 64 bits by Driver, "design decision 12" {
+    /// Longest time that the host may take to answer a read, or to report a write.
+    pub struct HostLimit: 64 bits by Driver, "design decision 12" {
         /// A read that is not answered after this time, in units of 1024 cycles of the core clock, fails as if the host had
-        /// refused it; at 250 MHz the value at reset is 67 ms. A late answer is dropped. Zero: no limit. A new value also counts
-        /// for reads in flight.
+        /// refused it; at 250 MHz the value at reset is 67 ms. A late answer is dropped. If writes are in flight and none is
+        /// reported done for this time, the device fails, since reports do not name their writes. Zero: no limit. A new value
+        /// also counts for what is in flight.
         limit: u16 = 0..16, "design decision 12", unit "1024 cycles", reset 16384;
     }
     reserved { 16..64 }
@@ -535,7 +537,7 @@ registers! {
     REG_STATUS, "status" @ 0x0108, ReadOnly, Status;
     REG_FATAL, "fatal" @ 0x0110, ReadOnly, Fatal;
     REG_SCRATCH, "scratch" @ 0x0118, ReadWrite, Scratch;
-    REG_HOST_READ_LIMIT, "host_read_limit" @ 0x0120, ReadWrite, HostReadLimit;
+    REG_HOST_LIMIT, "host_limit" @ 0x0120, ReadWrite, HostLimit;
     REG_TIMER_UNIT, "timer_unit" @ 0x0128, ReadWrite, TimerUnit;
     REG_OWN_MAC, "own_mac" @ 0x0200, ReadWrite, OwnMac;
     REG_PORT_CONTROL, "port_control" @ 0x0208, ReadWrite, PortControl;
@@ -679,7 +681,7 @@ counters! {
     "local_protection", "Local accesses refused for key, bounds or rights.", "protocol 2.11";
     "remote_protection", "Remote accesses refused for key, bounds, rights or domain.", "protocol 4.6";
     "host_reads", "Read requests to the host.", "design 3.1";
-    "host_read_errors", "Read requests that the host completed with an error, or not within `host_read_limit`.", "design 3.1";
+    "host_read_errors", "Read requests that the host completed with an error, or not within `host_limit`.", "design 3.1";
     "host_writes", "Write requests to the host.", "design 3.1";
     "host_write_errors", "Write requests that the host refused.", "design 3.1";
     "context_misses", "Contexts fetched from host memory.", "design decision 7";

@@ -4,8 +4,8 @@
 pub const QUEUE_PAIR_BITS: usize = 10;
 /// Bits of the number of a completion queue.
 pub const COMPLETION_QUEUE_BITS: usize = 10;
-/// Width of the time after which a host read is given up.
-pub const READ_LIMIT_BITS: usize = 16;
+/// Width of the time after which a host read, or the report of a host write, is not waited for any more.
+pub const HOST_LIMIT_BITS: usize = 16;
 /// Width of the cycles in a unit of the acknowledgement timers.
 pub const TIMER_UNIT_BITS: usize = 16;
 /// Width of the count that tells a completion queue from those that had its number before.

@@ -22,9 +22,9 @@
 //! A response takes 5 cycles, 6 if its data goes to two SGEs. Latency 8 cycles to `place` for one without data.
 //!
 //! 1. Each response makes exactly one command, in order. Payload that is not placed is dropped by its command.
-//! 2. Data, and the original value of an atomic, is placed if it has the PSN that is due, the opcode, the
-//!    length and the pad that the READ calls for at this PSN, and, where there is an AETH, an ACK in it
-//!    (protocol 2.2, 2.5). Other data with the PSN that is due fails the READ with BAD_RESP.
+//! 2. Data, and the original value of an atomic, is placed if it has the PSN that is due, and the opcode, the
+//!    length and the pad that the READ calls for at this PSN (protocol 2.2, 2.5). Other data with the PSN that
+//!    is due fails the READ with BAD_RESP. A packet whose AETH has no ACK is no data.
 //! 3. Data with an earlier PSN is dropped, and so is the response to an atomic where a READ is due. Data
 //!    with a later PSN, an ACK of the PSN that is due or a later one, and a NAK of a later one mean that
 //!    a response was lost (protocol 2.5). The first of these since the last data that was placed is

@@ -6,12 +6,17 @@
 //! | ACK | 0x20 to 0x3f | everything before its PSN was executed; the peer was not ready for that one |
 //! | ACK | 0x60 to 0x63 | everything before its PSN was executed; that one was refused |
 //! | ACK | others | reserved |
-//! | READ responses, atomic ACK | any | data |
+//! | FIRST, LAST or ONLY of a READ, atomic ACK | 0x00 to 0x1f | data |
+//! | MIDDLE of a READ | none | data |
+//! | FIRST, LAST or ONLY of a READ, atomic ACK | others | reserved: the answer is no data, and the packet no ACK |
 //! | CNP | | congestion |
 //! | others | | answers no request |
 //!
 //! Protocol 1.4, 1.6, 2.5, 2.11.
-use crate::opcode::{ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
+use crate::opcode::{
+    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE,
+    READ_RESPONSE_ONLY,
+};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::read::ResponseNotice;
@@ -59,9 +64,11 @@ pub(crate) fn classify(opcode: Bits<8>, syndrome: Bits<8>) -> ResponseClass {
     } else {
         ResponseClass::Reserved
     };
+    let answer = if class == ACK { ResponseClass::ReadData } else { ResponseClass::Reserved };
     match opcode.to_u64() {
         ACKNOWLEDGE => spoken,
-        READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY | ATOMIC_ACKNOWLEDGE => ResponseClass::ReadData,
+        READ_RESPONSE_MIDDLE => ResponseClass::ReadData,
+        READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY | ATOMIC_ACKNOWLEDGE => answer,
         CONGESTION => ResponseClass::Congestion,
         _ => ResponseClass::Other,
     }
@@ -144,25 +151,28 @@ mod tests {
     fn every_opcode_means_what_its_operation_is() {
         for code in 0..=255u8 {
             let is = |operation: Operation| code == Transport::Rc.base() | operation.code();
-            let reads = [
+            let with_aeth = [
                 Operation::ReadResponseFirst,
-                Operation::ReadResponseMiddle,
                 Operation::ReadResponseLast,
                 Operation::ReadResponseOnly,
                 Operation::AtomicAcknowledge,
             ];
+            // With the syndrome of an ACK, with a NAK, and with a reserved one.
             let expected = if is(Operation::Acknowledge) {
-                ResponseClass::Reserved
-            } else if reads.into_iter().any(is) {
-                ResponseClass::ReadData
+                [ResponseClass::Progress, ResponseClass::Refusal, ResponseClass::Reserved]
+            } else if is(Operation::ReadResponseMiddle) {
+                [ResponseClass::ReadData; 3]
+            } else if with_aeth.into_iter().any(is) {
+                [ResponseClass::ReadData, ResponseClass::Reserved, ResponseClass::Reserved]
             } else if code == 0x81 {
-                ResponseClass::Congestion
+                [ResponseClass::Congestion; 3]
             } else {
-                ResponseClass::Other
+                [ResponseClass::Other; 3]
             };
-            assert_eq!(classify(bits(u64::from(code)), bits(0x80)), expected, "opcode {code:#x}");
+            let found = [0x1f, 0x62, 0x80].map(|syndrome| classify(bits(u64::from(code)), bits(syndrome)));
+            assert_eq!(found, expected, "opcode {code:#x}");
         }
         let ends = bits(CompletionStatus::BadResponse as u64);
-        assert_eq!(status(ResponseClass::ReadData, bits(0x62)), ends, "whatever its AETH says");
+        assert_eq!(status(ResponseClass::ReadData, bits(0x1f)), ends);
     }
 }

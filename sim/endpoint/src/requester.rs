@@ -384,6 +384,10 @@ impl QueuePair {
         {
             return Outcome::Dropped("response_unexpected");
         }
+        let is_ack = |aeth: AethRepr| matches!(aeth.meaning(), Syndrome::Ack { .. });
+        if operation != Op::Acknowledge && !aeth(packet).is_none_or(is_ack) {
+            return Outcome::Dropped("response_reserved");
+        }
         match operation {
             Op::Acknowledge => self.take_acknowledgement(host, packet),
             Op::AtomicAcknowledge => self.take_atomic_answer(host, packet),
@@ -582,10 +586,6 @@ impl QueuePair {
         let operation = self.requester.queue[index].work.operation;
         if !matches!(operation, Operation::CompareSwap { .. } | Operation::FetchAdd { .. }) {
             return Outcome::Dropped("response_unexpected");
-        }
-        let meaning = aeth(packet).map(|aeth| aeth.meaning());
-        if !matches!(meaning, Some(Syndrome::Ack { .. })) {
-            return Outcome::Dropped("response_reserved");
         }
         if !self.acknowledge_before(host, psn) {
             return Outcome::Answered;

@@ -100,7 +100,11 @@ impl Batch {
             rig.send_damaged(&mutant.bytes);
             Outcome::Dropped("mac_error")
         } else {
-            rig.send(std::slice::from_ref(&mutant.bytes));
+            if mutant.is_runt {
+                rig.send_runt(&mutant.bytes);
+            } else {
+                rig.send(std::slice::from_ref(&mutant.bytes));
+            }
             ground.tell(&mutant.bytes)?
         };
         let is_right = match mutant.required {
@@ -229,7 +233,7 @@ fn draw(
         let (mutant, meant) = if batch.is_burst {
             let bytes = ground.idle_frame(random, side);
             let required = Required::Reference;
-            (Mutant { bytes, is_damaged: false, name: "minimum".into(), required }, None)
+            (Mutant { bytes, is_damaged: false, name: "minimum".into(), required, is_runt: false }, None)
         } else if let Some(frame) = ground.response(random, side) {
             (mutate(random, &frame, &kept), Some(Outcome::Answered))
         } else {
@@ -246,12 +250,8 @@ fn draw(
         if let Some(side) = late.filter(|_| random.random_bool(0.1)) {
             let bytes = ground.late_frame(side);
             let (name, required) = ("after the failure".into(), Required::Dropped(&[LATE]));
-            batch.send(
-                rig,
-                ground,
-                counts,
-                (side, Mutant { bytes, is_damaged: false, name, required }, None),
-            )?;
+            let mutant = Mutant { bytes, is_damaged: false, name, required, is_runt: false };
+            batch.send(rig, ground, counts, (side, mutant, None))?;
         }
     }
     Ok(())

@@ -120,21 +120,19 @@ impl Answer {
 /// Syndrome of the NAK of a gap.
 const GAP_NAK: u8 = 0x60;
 
-/// The same without answers of which a newer one may take the place, and without those that come after one of a later request.
+/// The same without answers of which a newer one may take the place.
 ///
-/// Such an ACK or NAK is not in PSN order, which protocol 3.5 wants: it has waited in the card while the READ or atomic behind it
-/// was released. The requester drops it as stale. A NAK of a gap and the ACK of a duplicate after it acknowledge the same; the card may
-/// send them in either order, and that order depends on time.
+/// A NAK of a gap and the ACK of a duplicate after it acknowledge the same; the card may send them in either order, and that order
+/// depends on time.
 fn coalesced(answers: &[Answer]) -> Vec<Answer> {
     let last = answers.len().saturating_sub(1);
     let mut kept: Vec<Answer> = Vec::new();
     for (place, answer) in answers.iter().enumerate() {
         // An ACK covers its own PSN, a NAK those before.
         let end = if answer.is_ack() { answer.psn.add(1) } else { answer.psn };
-        let is_stale = kept.last().is_some_and(|before| end.is_before(before.psn.add(1)));
         if !answer.is_replaceable() {
             kept.push(answer.clone());
-        } else if place == last && !is_stale {
+        } else if place == last {
             let mut before = answers[..place].iter().rev().take_while(|before| before.is_replaceable());
             let nak = before.find(|before| !before.is_ack() && answer.is_ack() && before.psn == end);
             kept.push(nak.unwrap_or(answer).clone());
@@ -678,10 +676,7 @@ impl Ground {
     ///   before what it has not answered yet, and one that follows in the place of the one before it (protocol 3.4): what it sends
     ///   depends on time;
     /// * a request of a peer that owes a response, which it has become by a mutation. If the next response fails the queue pair,
-    ///   whether the request is still answered depends on time;
-    /// * the response to a READ or an atomic whose syndrome is not that of an ACK, or that of an atomic with a payload or a pad.
-    ///   Protocol 2.5 wants a reserved syndrome ignored, and 8.3 does not name the payload. The card takes them for bad responses
-    ///   and fails the queue pair; the reference drops those of an atomic, and takes the data of a READ.
+    ///   whether the request is still answered depends on time.
     pub(crate) fn is_left_out(&self, frame: &[u8]) -> bool {
         let Ok(packet) = PacketRepr::parse(frame) else { return false };
         let number = packet.bth.destination_qp;
@@ -690,14 +685,6 @@ impl Ground {
             matches!(packet.bth.psn.check(self.reference.expected_psn(number)), PsnCheck::Duplicate(_));
         match opcode::lookup(packet.bth.opcode).map(|row| row.operation) {
             Some(Op::ReadRequest | Op::CompareSwap | Op::FetchAdd) if is_duplicate => true,
-            Some(
-                Op::ReadResponseFirst | Op::ReadResponseLast | Op::ReadResponseOnly | Op::AtomicAcknowledge,
-            ) => {
-                let is_bad = |header| matches!(header, ExtendedRepr::Aeth(aeth) if aeth.syndrome >> 5 != 0);
-                let is_atomic = packet.bth.opcode == Op::AtomicAcknowledge.code();
-                let has_more = !packet.payload.is_empty() || packet.bth.pad_count != 0;
-                is_atomic && has_more || packet.extended_headers().any(is_bad)
-            }
             _ => {
                 let is_request = opcode::class(packet.bth.opcode) == Some(opcode::Class::Request);
                 is_request && !side.outstanding.is_empty()

@@ -6,6 +6,7 @@
 //! * [`ground`]: the queue pairs under attack, and the reference endpoint that gets the same frames as the card;
 //! * [`bystander`]: a queue pair that is not attacked, and that must move data at the wire's rate after each batch;
 //! * [`batch`]: batches of frames, and the comparison of the card with the reference after each;
+//! * [`crowd`]: all queue pairs of the card, each with a peer that makes it fail;
 //! * [`queues`]: malformed WQEs, indices and doorbells in send queues, receive queues and shared receive queues.
 //!
 //! All runs are under all monitors. A failure names the seed and the numbers of the frames; the run is repeated up to them with
@@ -16,6 +17,7 @@
 //! | `RNIC_HOSTILE_FRAMES` | how many frames are injected at each width, at least |
 mod batch;
 mod bystander;
+mod crowd;
 mod ground;
 #[expect(dead_code, reason = "commands are replaced and memory is unmapped in the tests of refusals")]
 #[path = "../refusals/interpose.rs"]
@@ -66,7 +68,16 @@ fn malformed_queues_end_what_they_must(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+fn a_thousand_peers_that_provoke_errors_leave_the_device_up(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::on_host(width_bits, 1, crowd::EQES_LOG2, HostOptions::IDEAL)?;
+    let ended = crowd::fails(&mut rig, width_bits);
+    let count = rig.explained(ended)?;
+    println!("{width_bits} bits: {count} queue pairs have met an error");
+    rig.finish()
+}
+
 at_both_widths! {
+    a_thousand_peers_that_provoke_errors_leave_the_device_up: a_thousand_peers_that_provoke_errors_leave_the_device_up_at_64_bits, a_thousand_peers_that_provoke_errors_leave_the_device_up_at_512_bits;
     mutated_frames_do_what_the_table_says: mutated_frames_do_what_the_table_says_at_64_bits, mutated_frames_do_what_the_table_says_at_512_bits;
     malformed_queues_end_what_they_must: malformed_queues_end_what_they_must_at_64_bits, malformed_queues_end_what_they_must_at_512_bits;
 }

@@ -31,6 +31,8 @@ pub(crate) struct Mutant {
     /// What was changed.
     pub(crate) name: String,
     pub(crate) required: Required,
+    /// It is shorter than any MAC sends it.
+    pub(crate) is_runt: bool,
 }
 
 /// Counters of frames that the card drops for what is before the ICRC check.
@@ -53,7 +55,8 @@ const BEFORE_ICRC: [&str; 12] = [
 const FRAME_BYTES_MIN: usize = 60;
 
 /// Counters of frames whose end is missing.
-const SHORT: [&str; 11] = [
+const SHORT: [&str; 12] = [
+    "short_ethernet",
     "destination_mac",
     "other_ethertype",
     "ip_header",
@@ -222,7 +225,7 @@ fn field(random: &mut ChaCha8Rng, mut frame: Vec<u8>, kept: &[u32]) -> Mutant {
     let required = if is_sealed { sealed } else { required_unsealed(header.name, field.name, sealed) };
     let suffix = if is_sealed { "" } else { ", ICRC of before" };
     let name = format!("{} {} {old:#x} -> {new:#x}{suffix}", header.name, field.name);
-    Mutant { bytes: frame, is_damaged: false, name, required }
+    Mutant { bytes: frame, is_damaged: false, name, required, is_runt: false }
 }
 
 /// Lets the lengths of IP and UDP follow a change of the frame's length, and seals the frame.
@@ -246,7 +249,7 @@ fn shape(random: &mut ChaCha8Rng, mut frame: Vec<u8>) -> Mutant {
     let body_bytes = length - bth - bth::fields::BYTES - icrc::BYTES;
     let pad = usize::from(frame[bth + 1] >> 4 & 3);
     let mut is_damaged = false;
-    let (name, required) = match random.random_range(0..13) {
+    let (name, required) = match random.random_range(0..14) {
         0 => {
             let bits: u32 = 1 << random.random_range(0..32) | random.random::<u32>() & random.random::<u32>();
             for (byte, by) in frame[length - icrc::BYTES..].iter_mut().zip(bits.to_le_bytes()) {
@@ -330,6 +333,12 @@ fn shape(random: &mut ChaCha8Rng, mut frame: Vec<u8>) -> Mutant {
             adapt(&mut frame, length, ip);
             (format!("payload of {bytes} for {before}"), Reference)
         }
+        12 => {
+            // A runt, which no MAC has padded.
+            frame.truncate(random.random_range(1..length.min(FRAME_BYTES_MIN)));
+            let name = format!("a runt of {} bytes", frame.len());
+            return Mutant { bytes: frame, is_damaged, name, required: Dropped(&SHORT), is_runt: true };
+        }
         _ => {
             // The payload, of which the card knows nothing, or the last header.
             let place = random.random_range(bth + bth::fields::BYTES..=length - icrc::BYTES - pad.min(1));
@@ -339,7 +348,7 @@ fn shape(random: &mut ChaCha8Rng, mut frame: Vec<u8>) -> Mutant {
             (format!("byte {place}"), Reference)
         }
     };
-    Mutant { bytes: frame, is_damaged, name, required }
+    Mutant { bytes: frame, is_damaged, name, required, is_runt: false }
 }
 
 /// Draws what becomes of a valid frame: a third stays as it is.
@@ -349,6 +358,7 @@ pub(crate) fn mutate(random: &mut ChaCha8Rng, frame: &[u8], kept: &[u32]) -> Mut
         is_damaged: false,
         name: "intact".into(),
         required: Required::Ignored,
+        is_runt: false,
     };
     let mut mutant = match random.random_range(0..100) {
         0..33 => intact(),
@@ -356,7 +366,9 @@ pub(crate) fn mutate(random: &mut ChaCha8Rng, frame: &[u8], kept: &[u32]) -> Mut
         _ => shape(random, frame.to_vec()),
     };
     // As the MAC of the sender pads it: a length of IP beyond the packet may be within the frame.
-    mutant.bytes.resize(mutant.bytes.len().max(FRAME_BYTES_MIN), 0);
+    if !mutant.is_runt {
+        mutant.bytes.resize(mutant.bytes.len().max(FRAME_BYTES_MIN), 0);
+    }
     mutant
 }
 

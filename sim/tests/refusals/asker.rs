@@ -111,6 +111,20 @@ impl Asker {
         ensure!(said.len() == count, "{} packets, not {count}: {}", said.len(), shown(&said));
         Ok(said)
     }
+
+    /// Sends frames, and waits until the card has said this, and says no more.
+    pub(crate) fn ask_until(&self, rig: &mut Rig, frames: &[Vec<u8>], last: &Said) -> Result<Vec<Said>> {
+        let mut said = Vec::new();
+        rig.send(frames);
+        rig.wait("the last answer", |rig| {
+            said.extend(self.heard(rig)?);
+            Ok(said.contains(last).then_some(()))
+        })
+        .with_context(|| format!("after {}", shown(&said)))?;
+        rig.idle(100);
+        said.extend(self.heard(rig)?);
+        Ok(said)
+    }
 }
 
 /// Packets in one line.

@@ -58,11 +58,12 @@ fn traces(rig: &mut Rig, version: Version) -> Result<()> {
     let asked = [asker.read(1, 100, 3000), asker.send(4), fetch_add(&asker, 5)];
     let mut image = bytes.clone();
     image[..2500].copy_from_slice(&written);
-    let said = asker.ask(rig, &asked, 5)?;
     let atomic = |psn, msn| (Op::AtomicAcknowledge, psn, Some(msn), VALUE.to_le_bytes().to_vec());
+    let said = asker.ask_until(rig, &asked, &atomic(5, 4))?;
     same(&said[..3], &responses(1, 2, &image[100..3100], 1024))?;
-    // An ACK that has waited for the READ may leave after the atomic.
-    same_in_any_order(&said[3..], &[ack(4, 3), atomic(5, 4)])?;
+    // The answer of the atomic stands for an ACK that has waited for the READ until then.
+    let both = [ack(4, 3), atomic(5, 4)];
+    same(&said[3..], if said.len() == 4 { &both[1..] } else { &both })?;
     rig.moved()?;
 
     // Memory is read again, and so what it holds now.

@@ -1,10 +1,15 @@
-//! An event queue that software does not read while it arms, and while queue pairs fail.
-use crate::rig::{IPV4, Rig};
+//! An event queue that software does not read while it arms, and while queue pairs fail; and the events of queue pairs that are destroyed.
+use crate::asker::{Asker, FIRST_PSN};
+use crate::rig::{IPV4, Rig, path_to_card};
 use anyhow::{Result, bail, ensure};
 use rnic_driver::{CompletionQueueOptions, Error, QueuePairOptions, ReceiveRequest, RemoteRights};
+use rnic_endpoint::packet::Packet;
 use rnic_layout::doorbell::{Arm, COMPLETION, CompletionDoorbell, SEND, WorkDoorbell, offset_in_bar};
+use rnic_layout::opcode::Operation;
 use rnic_layout::path::Pmtu;
+use rnic_layout::psn::Psn;
 use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::wire::BthRepr;
 use rnic_machine::host::Bar as Window;
 use std::collections::BTreeSet;
 
@@ -15,8 +20,41 @@ const EQES: u64 = 1 << EQES_LOG2;
 const ARMINGS: usize = 300;
 /// Queue pairs that fail.
 const FAILURES: u32 = 40;
+/// QPN that no queue pair has.
+const NOBODY: u32 = 0x7f_ff00;
 /// Completion events that may come although half of the queue is unread.
 const LATE: u64 = 16;
+
+/// A queue pair is destroyed while its peer provokes a failure: what its event queue has when the command is answered is all that it
+/// ever has of it.
+pub(crate) fn of_destroyed_queue_pairs(rig: &mut Rig) -> Result<()> {
+    let window = rig.domain.share(64, RemoteRights::ALL)?;
+    let (mut told, mut silent) = (0, 0);
+    let nobody = BthRepr::new(Operation::SendOnly.code(), NOBODY, Psn::ZERO);
+    let nobody = Packet::new(nobody, Vec::new(), vec![0; 256]).frame(&path_to_card(IPV4), 1);
+    for before in 0..40 {
+        let asker = Asker::connect(rig, IPV4, Pmtu::Bytes256, window.remote(), 1)?;
+        let number = asker.queue_pair.number();
+        // In no WRITE, and after frames that take time on the wire only.
+        let wrong = asker.frame(Operation::WriteMiddle, FIRST_PSN, Vec::new(), vec![1; 256]);
+        rig.send(&vec![nobody.clone(); before]);
+        rig.send(&[wrong]);
+        drop(asker);
+        let mut heard = Vec::new();
+        while let Some(event) = rig.event()? {
+            ensure!(event.object_number == number, "{event:?}, not of {number:#x}");
+            heard.push(event.code);
+        }
+        ensure!(heard.iter().all(|code| *code == AsyncEvent::QueuePairRequestError), "{heard:?}");
+        *(if heard.is_empty() { &mut silent } else { &mut told }) += 1;
+        rig.idle(60);
+        if let Some(late) = rig.event()? {
+            bail!("{late:?} came after the queue pair had been destroyed, with {before} frames before");
+        }
+    }
+    ensure!(told > 0 && silent > 0, "{told} have failed before their end, {silent} have not");
+    rig.settle()
+}
 
 /// Arms a completion queue many times and lets queue pairs fail, and reads no event meanwhile. The card goes on, no completion
 /// event is lost, and the driver hears how many asynchronous events were.

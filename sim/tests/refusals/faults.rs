@@ -16,7 +16,7 @@ use rnic_layout::limits::HOST_READ_TAGS_MAX;
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_layout::registers::{FatalCode, REG_HOST_READ_LIMIT};
+use rnic_layout::registers::{FatalCode, REG_HOST_LIMIT};
 use rnic_machine::host::Bar as Window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -522,7 +522,7 @@ pub(crate) fn of_one_completion_queue(rig: &mut Rig) -> Result<()> {
 /// The host answers reads of one queue pair far too late. The queue pair fails as if the host had refused them, and the others go on.
 /// The late answers are dropped: their tags are used by no read before, which the host's model checks, though all other tags are.
 pub(crate) fn of_late_answers(rig: &mut Rig) -> Result<()> {
-    limit_reads(rig)?;
+    limit_host(rig, READ_LIMIT)?;
     let mut third = victim(rig)?;
     let queue_pair = &mut third.queue_pair;
     let region = rig.domain.allocate(BYTES)?;
@@ -566,7 +566,7 @@ pub(crate) fn of_late_answers(rig: &mut Rig) -> Result<()> {
 
 /// The host answers the read of a command far too late: that is no queue pair's, and fails the device.
 pub(crate) fn of_a_late_command(mut rig: Rig) -> Result<()> {
-    limit_reads(&mut rig)?;
+    limit_host(&mut rig, READ_LIMIT)?;
     // In the order in which the driver maps them.
     let commands = rig.interposer.mapped()[0];
     delay(&rig, commands);
@@ -584,10 +584,10 @@ pub(crate) fn of_a_late_command(mut rig: Rig) -> Result<()> {
     rig.finish()
 }
 
-/// Sets the limit of the host's answers, as a driver may.
-fn limit_reads(rig: &mut Rig) -> Result<()> {
-    let offset = u64::from(REG_HOST_READ_LIMIT.offset);
-    rig.world().write_register(0, Window::Registers, offset, READ_LIMIT)?;
+/// Sets the limit of the host, as a driver may.
+pub(crate) fn limit_host(rig: &mut Rig, units: u64) -> Result<()> {
+    let offset = u64::from(REG_HOST_LIMIT.offset);
+    rig.world().write_register(0, Window::Registers, offset, units)?;
     rig.moved()?;
     Ok(())
 }

@@ -18,10 +18,12 @@
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`recovery`]: packets that the wire loses, and that the card sends again;
-//! * [`traces`]: worked traces of the protocol with the card as requester;
-//! * [`faults`]: host memory that the card cannot access.
+//! * [`traces`], [`answered_traces`]: worked traces of the protocol with the card as requester, and as responder;
+//! * [`faults`]: host memory that the card cannot access;
+//! * [`reports`]: hosts that do not report writes.
 //!
 //! All tests run at 64 and at 512 bits, under all monitors.
+mod answered_traces;
 mod asker;
 mod atomics;
 mod duplicates;
@@ -39,6 +41,7 @@ mod own_reads;
 mod pages;
 mod reads;
 mod recovery;
+mod reports;
 mod rig;
 mod rings;
 mod scatter_gather;
@@ -51,6 +54,7 @@ mod traces;
 
 use anyhow::{Context, Result};
 use faults::Common;
+use reports::{First, Silence};
 use rig::Rig;
 use support::at_both_widths;
 
@@ -98,6 +102,12 @@ fn wrong_doorbells_and_commands_are_refused(width_bits: u32) -> Result<()> {
 fn full_event_queues_are_no_failure(width_bits: u32) -> Result<()> {
     let mut rig = Rig::with_events(width_bits, 7, events::EQES_LOG2)?;
     events::unread(&mut rig)?;
+    rig.finish()
+}
+
+fn no_event_of_an_object_comes_after_its_end(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::with_late_writes(width_bits, 7)?;
+    events::of_destroyed_queue_pairs(&mut rig)?;
     rig.finish()
 }
 
@@ -168,6 +178,16 @@ fn a_read_that_is_answered_too_late_ends_what_it_must(width_bits: u32) -> Result
     faults::of_a_late_command(Rig::new(width_bits, 9)?)
 }
 
+fn a_host_that_reports_no_write_fails_the_device(width_bits: u32) -> Result<()> {
+    for silence in Silence::ALL {
+        for first in First::ALL {
+            let rig = Rig::new(width_bits, 9)?;
+            reports::of_no_write(rig, silence, first).with_context(|| format!("{silence:?}, {first:?}"))?;
+        }
+    }
+    Ok(())
+}
+
 fn what_is_lost_is_sent_again(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 13)?;
     let ended = recovery::of_losses(&mut rig, 4);
@@ -188,23 +208,79 @@ fn duplicates_are_answered(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
-fn messages_end_in_their_middle(width_bits: u32) -> Result<()> {
+fn only_the_last_packet_comes_again_after_an_rnr_nak(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 17)?;
-    let ended = middle::regions_end_and_receives_are_missing(&mut rig);
+    let ended = middle::receives_are_missing(&mut rig);
     rig.explained(ended)?;
     rig.finish()
 }
 
-fn traces_of_a_lossy_wire(width_bits: u32) -> Result<()> {
+/// Runs a worked trace of protocol 3.12 with the card on one side, and then on the other.
+fn plays(
+    width_bits: u32,
+    requester: impl FnOnce(&mut Rig) -> Result<()>,
+    responder: impl FnOnce(&mut Rig) -> Result<()>,
+) -> Result<()> {
     let mut rig = Rig::new(width_bits, 15)?;
-    let ended = traces::of_requester(&mut rig);
+    let ended = requester(&mut rig)
+        .context("the card asks")
+        .and_then(|()| responder(&mut rig).context("the card answers"));
     rig.explained(ended)?;
     rig.finish()
+}
+
+fn trace_a_no_loss(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'A'), answered_traces::a_no_loss)
+}
+
+fn trace_b_request_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'B'), answered_traces::b_request_lost)
+}
+
+fn trace_c_response_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'C'), answered_traces::c_response_lost)
+}
+
+fn trace_d_ack_overtakes(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'D'), answered_traces::d_ack_overtakes)
+}
+
+fn trace_e_receive_queue_empty(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'E'), answered_traces::e_receive_queue_empty)
+}
+
+fn trace_f_acks_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'F'), answered_traces::f_acks_lost)
+}
+
+fn trace_g_atomic_ack_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'G'), answered_traces::g_atomic_ack_lost)
+}
+
+fn trace_h_wrong_key(width_bits: u32) -> Result<()> {
+    plays(width_bits, traces::wrong_key, answered_traces::h_wrong_key)
+}
+
+fn trace_i_region_ends(width_bits: u32) -> Result<()> {
+    plays(width_bits, middle::read_by_the_card, middle::read_of_the_card)
+}
+
+fn trace_j_nak_lost(width_bits: u32) -> Result<()> {
+    plays(width_bits, |rig| traces::of_requester(rig, 'J'), answered_traces::j_nak_lost)
 }
 
 at_both_widths! {
-    messages_end_in_their_middle: messages_end_in_their_middle_at_64_bits, messages_end_in_their_middle_at_512_bits;
-    traces_of_a_lossy_wire: traces_of_a_lossy_wire_at_64_bits, traces_of_a_lossy_wire_at_512_bits;
+    trace_a_no_loss: trace_a_no_loss_at_64_bits, trace_a_no_loss_at_512_bits;
+    trace_b_request_lost: trace_b_request_lost_at_64_bits, trace_b_request_lost_at_512_bits;
+    trace_c_response_lost: trace_c_response_lost_at_64_bits, trace_c_response_lost_at_512_bits;
+    trace_d_ack_overtakes: trace_d_ack_overtakes_at_64_bits, trace_d_ack_overtakes_at_512_bits;
+    trace_e_receive_queue_empty: trace_e_receive_queue_empty_at_64_bits, trace_e_receive_queue_empty_at_512_bits;
+    trace_f_acks_lost: trace_f_acks_lost_at_64_bits, trace_f_acks_lost_at_512_bits;
+    trace_g_atomic_ack_lost: trace_g_atomic_ack_lost_at_64_bits, trace_g_atomic_ack_lost_at_512_bits;
+    trace_h_wrong_key: trace_h_wrong_key_at_64_bits, trace_h_wrong_key_at_512_bits;
+    trace_i_region_ends: trace_i_region_ends_at_64_bits, trace_i_region_ends_at_512_bits;
+    trace_j_nak_lost: trace_j_nak_lost_at_64_bits, trace_j_nak_lost_at_512_bits;
+    only_the_last_packet_comes_again_after_an_rnr_nak: only_the_last_packet_comes_again_after_an_rnr_nak_at_64_bits, only_the_last_packet_comes_again_after_an_rnr_nak_at_512_bits;
     everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;
     what_is_lost_is_sent_again: what_is_lost_is_sent_again_at_64_bits, what_is_lost_is_sent_again_at_512_bits;
     agrees_with_the_endpoint: agrees_with_the_endpoint_at_64_bits, agrees_with_the_endpoint_at_512_bits;
@@ -214,6 +290,8 @@ at_both_widths! {
     numbers_are_kept_until_their_object_has_ended: numbers_are_kept_until_their_object_has_ended_at_64_bits, numbers_are_kept_until_their_object_has_ended_at_512_bits;
     a_cqe_that_cannot_be_written_costs_its_queue_alone: a_cqe_that_cannot_be_written_costs_its_queue_alone_at_64_bits, a_cqe_that_cannot_be_written_costs_its_queue_alone_at_512_bits;
     a_read_that_is_answered_too_late_ends_what_it_must: a_read_that_is_answered_too_late_ends_what_it_must_at_64_bits, a_read_that_is_answered_too_late_ends_what_it_must_at_512_bits;
+    a_host_that_reports_no_write_fails_the_device: a_host_that_reports_no_write_fails_the_device_at_64_bits, a_host_that_reports_no_write_fails_the_device_at_512_bits;
+    no_event_of_an_object_comes_after_its_end: no_event_of_an_object_comes_after_its_end_at_64_bits, no_event_of_an_object_comes_after_its_end_at_512_bits;
     full_event_queues_are_no_failure: full_event_queues_are_no_failure_at_64_bits, full_event_queues_are_no_failure_at_512_bits;
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
     work_before_an_unreadable_payload_completes: work_before_an_unreadable_payload_completes_at_64_bits, work_before_an_unreadable_payload_completes_at_512_bits;

@@ -25,15 +25,14 @@ const IMMEDIATE: [u8; 4] = [4, 3, 2, 1];
 /// A WRITE of three packets at a PMTU of 1,024.
 const WRITTEN: usize = 2500;
 
-pub(crate) fn regions_end_and_receives_are_missing(rig: &mut Rig) -> Result<()> {
-    read_of_the_card(rig).context("trace I, the card answers")?;
-    read_by_the_card(rig).context("trace I, the card asks")?;
+/// An RNR NAK of the last packet of a WRITE with immediate data.
+pub(crate) fn receives_are_missing(rig: &mut Rig) -> Result<()> {
     missing_receive_of_the_card(rig).context("an RNR NAK of the card")?;
     missing_receive_of_the_peer(rig).context("an RNR NAK of the peer")
 }
 
-/// The region ends after the first responses: those that follow are right, and the next one is NAK 0x62, the last packet of all.
-fn read_of_the_card(rig: &mut Rig) -> Result<()> {
+/// Trace I with the card as responder: the region ends after the first responses: those that follow are right, and the next one is NAK 0x62, the last packet of all.
+pub(crate) fn read_of_the_card(rig: &mut Rig) -> Result<()> {
     let window = rig.domain.share(LONG, RemoteRights::ALL)?;
     let bytes: Vec<u8> = (0..LONG).map(|place| (place * 41 / 3) as u8).collect();
     window.write(0, &bytes)?;
@@ -103,7 +102,7 @@ fn to_endpoint(
 }
 
 /// Trace I with the card as requester: the WRITE succeeds, the READ has the status of the NAK, and the rest is flushed.
-fn read_by_the_card(rig: &mut Rig) -> Result<()> {
+pub(crate) fn read_by_the_card(rig: &mut Rig) -> Result<()> {
     let mut queue_pair = to_endpoint(rig, |_| ())?;
     rig.settle()?;
     rig.set_faults(Some(Box::new(Revoked { read_psn: 1, has_ended: false })));

@@ -101,44 +101,62 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     Ok(())
 }
 
-/// An answer to a compare and swap with PSN zero: operation, PSN, bytes of payload and syndrome; and what comes of it.
-type Wrong = (&'static str, (Operation, u32, usize, u8), CompletionStatus, &'static [(&'static str, u64)]);
+/// An answer to a compare and swap with PSN zero: operation, PSN, bytes of payload and syndrome.
+type Answer = (Operation, u32, usize, u8);
 
-const WRONGS: [Wrong; 6] = [
-    ("one that is right", (Operation::AtomicAcknowledge, 0, 0, 31), CompletionStatus::Success, &[]),
+/// The right one.
+const RIGHT: Answer = (Operation::AtomicAcknowledge, 0, 0, 31);
+
+/// Answers, and what comes of them.
+type Wrong = (&'static str, &'static [Answer], CompletionStatus, &'static [(&'static str, u64)]);
+
+const WRONGS: [Wrong; 8] = [
+    ("one that is right", &[RIGHT], CompletionStatus::Success, &[]),
     (
         "data",
-        (Operation::ReadResponseOnly, 0, 8, 31),
+        &[(Operation::ReadResponseOnly, 0, 8, 31)],
         CompletionStatus::BadResponse,
         &[("response_unexpected", 1)],
     ),
     (
         "with a NAK in it",
-        (Operation::AtomicAcknowledge, 0, 0, 0x62),
-        CompletionStatus::BadResponse,
+        &[(Operation::AtomicAcknowledge, 0, 0, 0x62), RIGHT],
+        CompletionStatus::Success,
+        &[("response_reserved", 1)],
+    ),
+    (
+        "with a reserved syndrome",
+        &[(Operation::AtomicAcknowledge, 0, 0, 0x80), RIGHT],
+        CompletionStatus::Success,
+        &[("response_reserved", 1)],
+    ),
+    (
+        "with a payload",
+        &[(Operation::AtomicAcknowledge, 0, 8, 31), RIGHT],
+        CompletionStatus::Success,
         &[("response_unexpected", 1)],
     ),
     (
         "an ACK",
-        (Operation::Acknowledge, 0, 0, 31),
+        &[(Operation::Acknowledge, 0, 0, 31)],
         CompletionStatus::RetryExceeded,
         &[("implied_nak", 1), ("retry_exhausted", 1)],
     ),
     (
         "a NAK",
-        (Operation::Acknowledge, 0, 0, 0x61),
+        &[(Operation::Acknowledge, 0, 0, 0x61)],
         CompletionStatus::RemoteInvalidRequest,
         &[("nak_received", 1)],
     ),
     (
         "of the next",
-        (Operation::AtomicAcknowledge, 1, 0, 31),
+        &[(Operation::AtomicAcknowledge, 1, 0, 31)],
         CompletionStatus::RetryExceeded,
         &[("implied_nak", 1), ("retry_exhausted", 1)],
     ),
 ];
 
-fn answers_wrongly(rig: &mut Rig, (_, answer, status, counters): &Wrong) -> Result<()> {
+fn answers_wrongly(rig: &mut Rig, (_, answers, status, counters): &Wrong) -> Result<()> {
     const ORIGINAL: u64 = 0x0102_0304_0506_0708;
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let info = queue_pair.info(IPV4)?;
@@ -170,17 +188,20 @@ fn answers_wrongly(rig: &mut Rig, (_, answer, status, counters): &Wrong) -> Resu
         .collect();
     ensure!(operands == [Some((0x1008, 6, 5)), Some((0x1008, 7, 0))], "{operands:x?}");
     rig.moved()?;
-    let &(operation, psn, bytes, syndrome) = answer;
-    let bth = BthRepr::new(
-        Transport::Rc.base() | operation.code(),
-        info.qp_number,
-        Psn::wrapping(info.first_psn).add(psn),
-    );
-    let mut extended = vec![ExtendedRepr::Aeth(AethRepr { syndrome, msn: Psn::wrapping(1) })];
-    if operation == Operation::AtomicAcknowledge {
-        extended.push(ExtendedRepr::AtomicAckEth(AtomicAckEthRepr { original: ORIGINAL }));
+    for (place, &(operation, psn, bytes, syndrome)) in answers.iter().enumerate() {
+        let bth = BthRepr::new(
+            Transport::Rc.base() | operation.code(),
+            info.qp_number,
+            Psn::wrapping(info.first_psn).add(psn),
+        );
+        let mut extended = vec![ExtendedRepr::Aeth(AethRepr { syndrome, msn: Psn::wrapping(1) })];
+        if operation == Operation::AtomicAcknowledge {
+            // Only the last one counts.
+            let original = ORIGINAL ^ (answers.len() - 1 - place) as u64;
+            extended.push(ExtendedRepr::AtomicAckEth(AtomicAckEthRepr { original }));
+        }
+        rig.send(&[Packet::new(bth, extended, vec![9; bytes]).frame(&path_to_card(IPV4), 3)]);
     }
-    rig.send(&[Packet::new(bth, extended, vec![9; bytes]).frame(&path_to_card(IPV4), 3)]);
     let mut done = rig.exchange()?;
     let moved = rig.moved()?.named();
     let expected = counters.iter().copied().collect();

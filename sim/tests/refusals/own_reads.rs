@@ -214,7 +214,19 @@ fn wrongs() -> Vec<Wrong> {
                 unexpected,
             )
         },
-        wrong("FIRST with a NAK", &[(First, 0, 1024, 0x62)], bad, unexpected),
+        wrong(
+            "syndromes that are no ACK's",
+            &[
+                (First, 0, 1024, 0x62),
+                (First, 0, 1024, 31),
+                (Middle, 1, 1024, 0),
+                (Last, 2, 452, 0x2e),
+                (Last, 2, 452, 0x80),
+                (Last, 2, 452, 31),
+            ],
+            CompletionStatus::Success,
+            &[("response_reserved", 3)],
+        ),
         wrong("FIRST lost", &[(Middle, 1, 1024, 0)], lost, implied),
         wrong("MIDDLE lost", &[(First, 0, 1024, 31), (Last, 2, 452, 31)], lost, implied),
         wrong("an ACK instead", &[(Acknowledge, 2, 0, 31)], lost, implied),

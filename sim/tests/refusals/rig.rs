@@ -360,6 +360,14 @@ impl Rig {
         peer.waiting.push_back(Frame { is_damaged: true, ..Frame::new(frame.to_vec()) });
     }
 
+    /// The same with one frame that no MAC has padded, with a right FCS.
+    #[allow(dead_code, reason = "tests of hostile input use it, which include this file")]
+    pub(crate) fn send_runt(&self, frame: &[u8]) {
+        let mut world = self.world();
+        let peer: &mut Peer = world.station(self.station);
+        peer.waiting.push_back(Frame { bytes: frame.to_vec(), is_damaged: false });
+    }
+
     /// Frames that the endpoint's port received since the last call.
     pub(crate) fn heard(&self) -> Vec<Vec<u8>> {
         let mut world = self.world();

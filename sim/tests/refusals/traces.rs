@@ -1,4 +1,5 @@
-//! Traces A to G and J of protocol 3.12 with the card as requester: which packets it sends again, from where on, and after how long.
+//! Traces A to H and J of protocol 3.12 with the card as requester: which packets it sends again, from where on, and after how long.
+//! Trace I is in [`middle`](crate::middle).
 use crate::rig::{Faults, IPV4, PEER_FIRST, PEER_KEY, Rig, ensure_same};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
@@ -13,8 +14,8 @@ use rnic_layout::wire::{ExtendedRepr, PacketRepr};
 use rnic_machine::host::Bar as Window;
 use std::collections::BTreeMap;
 
-/// QPN of the endpoint's side in the first trace, and the first PSN of the card.
-const FIRST_PEER: u32 = 0x58;
+/// QPN of the endpoint's side, and the first PSN of the card.
+const PEER: u32 = 0x58;
 const FIRST_PSN: u32 = 0xff_fffe;
 /// Unit of the timers in cycles of 4 ns, and the timeout: T is 131 us.
 pub(crate) const UNIT: u64 = 128;
@@ -171,28 +172,47 @@ const TRACES: [Trace; 8] = [
     },
 ];
 
-/// All of them, each with a queue pair of its own.
-pub(crate) fn of_requester(rig: &mut Rig) -> Result<()> {
+/// The trace with this letter.
+pub(crate) fn of_requester(rig: &mut Rig, letter: char) -> Result<()> {
     rig.world().write_register(0, Window::Registers, REG_TIMER_UNIT.offset.into(), UNIT)?;
-    for (trace, peer) in TRACES.iter().zip(FIRST_PEER..) {
-        run(rig, trace, peer).with_context(|| trace.name)?;
-    }
-    Ok(())
+    let trace = TRACES.iter().find(|trace| trace.name.starts_with(letter)).context("it is listed")?;
+    run(rig, trace).with_context(|| trace.name)
 }
 
-fn connect(rig: &Rig, trace: &Trace, peer: u32) -> Result<QueuePair<ReadyToSend>> {
+/// Trace H: the R_Key of the WRITE is wrong. It has the status of the NAK, and the rest is flushed.
+pub(crate) fn wrong_key(rig: &mut Rig) -> Result<()> {
+    let mut queue_pair = connect(rig, false)?;
+    let mut requests = messages(rig, PEER_KEY ^ 0x100, &[0x3c; 2500])?;
+    rig.moved()?;
+    queue_pair.post_sends(&mut requests)?;
+    let mut done = Vec::new();
+    rig.wait("the completions", |rig| {
+        done.extend(rig.completions()?);
+        Ok((done.len() >= 4).then_some(()))
+    })
+    .with_context(|| format!("{done:?}"))?;
+    let found: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
+    use CompletionStatus::{Flushed, RemoteAccess};
+    ensure!(found == [(0, RemoteAccess), (1, Flushed), (2, Flushed), (3, Flushed)], "{found:?}");
+    let moved = rig.moved()?;
+    ensure!(moved.of("nak_received") == 1, "{moved:?}");
+    drop(queue_pair);
+    rig.settle()
+}
+
+fn connect(rig: &Rig, has_timer: bool) -> Result<QueuePair<ReadyToSend>> {
     let options = QueuePairOptions { first_psn: Some(FIRST_PSN), ..QueuePairOptions::default() };
     let queue_pair = rig.domain.create_queue_pair(&rig.sends, &rig.receives, &options)?;
     let queue_pair = queue_pair.initialize(RemoteRights::NONE).map_err(rnic_driver::Error::from)?;
-    rig.connect_to_endpoint_with(queue_pair, peer, IPV4, Pmtu::Bytes1024, 7, |options| {
+    rig.connect_to_endpoint_with(queue_pair, PEER, IPV4, Pmtu::Bytes1024, 7, |options| {
         options.send.retry_count = 1;
         options.send.rnr_retry = 1;
-        options.send.timeout = if trace.has_timer { TIMEOUT } else { 0 };
+        options.send.timeout = if has_timer { TIMEOUT } else { 0 };
     })
 }
 
-/// The messages: a WRITE of 2,500 bytes, a READ of 3,000, an empty SEND, and an atomic.
-fn messages(rig: &Rig, written: &[u8]) -> Result<Vec<SendRequest>> {
+/// The messages: a WRITE of 2,500 bytes with this key, a READ of 3,000, an empty SEND, and an atomic.
+fn messages(rig: &Rig, write_key: u32, written: &[u8]) -> Result<Vec<SendRequest>> {
     let remote = |place: usize, length: usize| RemoteMemory {
         address: PEER_FIRST + place as u64,
         key: PEER_KEY,
@@ -200,15 +220,16 @@ fn messages(rig: &Rig, written: &[u8]) -> Result<Vec<SendRequest>> {
     };
     let mut payload = rig.domain.allocate(written.len())?;
     payload.bytes_mut().copy_from_slice(written);
-    let write = SendRequest::write(0, remote(WRITTEN, written.len())).sge(payload);
+    let target = RemoteMemory { key: write_key, ..remote(WRITTEN, written.len()) };
+    let write = SendRequest::write(0, target).sge(payload);
     let read = SendRequest::read(1, remote(READ, 3000)).sge(rig.domain.allocate(3000)?);
     let add = SendRequest::fetch_add(3, remote(WORD, 8), 5).sge(rig.domain.allocate(8)?);
     let all = [write, read, SendRequest::send(2), add];
     Ok(all.into_iter().map(SendRequest::signalled).collect())
 }
 
-fn run(rig: &mut Rig, trace: &Trace, peer: u32) -> Result<()> {
-    let mut queue_pair = connect(rig, trace, peer)?;
+fn run(rig: &mut Rig, trace: &Trace) -> Result<()> {
+    let mut queue_pair = connect(rig, trace.has_timer)?;
     let written: Vec<u8> = (0..2500).map(|place| (place * 7 + 3) as u8).collect();
     let read: Vec<u8> = (0..3000).map(|place| (place * 11 + 5) as u8).collect();
     rig.endpoint(|endpoint| {
@@ -219,7 +240,7 @@ fn run(rig: &mut Rig, trace: &Trace, peer: u32) -> Result<()> {
     });
     let receive = |rig: &Rig| {
         let sges = vec![Sge { address: PEER_FIRST + ROOM as u64, key: PEER_KEY, length: 64 }];
-        rig.endpoint(|endpoint| endpoint.post_receive(peer, ReceiveWqe { wr_id: 9, sges }));
+        rig.endpoint(|endpoint| endpoint.post_receive(PEER, ReceiveWqe { wr_id: 9, sges }));
     };
     if !trace.is_late {
         receive(rig);
@@ -228,7 +249,7 @@ fn run(rig: &mut Rig, trace: &Trace, peer: u32) -> Result<()> {
     rig.heard();
     rig.passed();
     rig.set_faults(Some(Box::new(Lost { received: trace.received.to_vec(), sent: trace.sent.to_vec() })));
-    let mut requests = messages(rig, &written)?;
+    let mut requests = messages(rig, PEER_KEY, &written)?;
     requests.truncate(trace.messages);
     queue_pair.post_sends(&mut requests)?;
     if trace.is_late || trace.messages == 1 {
@@ -251,7 +272,7 @@ fn run(rig: &mut Rig, trace: &Trace, peer: u32) -> Result<()> {
     ensure!(done.iter().map(|done| done.wr_id).eq(0..trace.messages as u64), "{done:?}");
     ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
     let frames = rig.heard();
-    let heard = heard_of(&frames, peer);
+    let heard = heard_of(&frames);
     let before = heard.iter().zip(&ALL).take_while(|(heard, all)| heard == all).count();
     let (again, rest) = heard[before..].split_at(trace.again.len().min(heard.len() - before));
     ensure!(before >= trace.before && again == trace.again, "{heard:x?}");
@@ -259,7 +280,7 @@ fn run(rig: &mut Rig, trace: &Trace, peer: u32) -> Result<()> {
     ensure!(rest.iter().all(|one| may_follow.any(|other| other == one)), "{rest:x?} follow");
     // A READ that goes on in its middle is another request than before.
     let is_repeated = again.iter().any(|request| ALL[..trace.before].contains(request));
-    let repeated = ensure_repeated(&frames, peer)?;
+    let repeated = ensure_repeated(&frames)?;
     ensure!(repeated > 0 || !is_repeated, "nothing is repeated");
     rig.endpoint(|endpoint| {
         let memory = &endpoint.memory().bytes;
@@ -274,22 +295,22 @@ fn run(rig: &mut Rig, trace: &Trace, peer: u32) -> Result<()> {
         ensure_same(&done[3].message, &VALUE.to_le_bytes())?;
     }
     if trace.is_late {
-        waited(rig, peer)?;
+        waited(rig)?;
     }
     let timeouts = rig.moved()?.of("timeout");
     ensure!(timeouts == u64::from(trace.has_timer), "{timeouts} timeouts");
     drop(queue_pair);
-    rig.endpoint(|endpoint| while endpoint.poll(peer).is_some() {});
+    rig.endpoint(|endpoint| while endpoint.poll(PEER).is_some() {});
     ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
     Ok(())
 }
 
 /// What was sent again is what was sent before: all headers but AckReq, and the payload (protocol 2.8).
-fn ensure_repeated(frames: &[Vec<u8>], peer: u32) -> Result<usize> {
+fn ensure_repeated(frames: &[Vec<u8>]) -> Result<usize> {
     let packets = frames.iter().filter_map(|frame| PacketRepr::parse(frame).ok());
     let mut first = BTreeMap::new();
     let mut count = 0;
-    for packet in packets.filter(|packet| packet.bth.destination_qp == peer) {
+    for packet in packets.filter(|packet| packet.bth.destination_qp == PEER) {
         let mut plain = packet;
         plain.bth.ack_request = false;
         let before = *first.entry((packet.bth.psn.value(), packet.bth.opcode)).or_insert(plain);
@@ -300,9 +321,9 @@ fn ensure_repeated(frames: &[Vec<u8>], peer: u32) -> Result<usize> {
 }
 
 /// Requests to the endpoint's side, in order.
-fn heard_of(frames: &[Vec<u8>], peer: u32) -> Vec<Request> {
+fn heard_of(frames: &[Vec<u8>]) -> Vec<Request> {
     let packets = frames.iter().filter_map(|frame| PacketRepr::parse(frame).ok());
-    let mine = packets.filter(|packet| packet.bth.destination_qp == peer);
+    let mine = packets.filter(|packet| packet.bth.destination_qp == PEER);
     mine.map(|packet| {
         let operation = lookup(packet.bth.opcode).expect("it is known").operation;
         let length = packet.extended_headers().find_map(|header| match header {
@@ -315,10 +336,10 @@ fn heard_of(frames: &[Vec<u8>], peer: u32) -> Vec<Request> {
 }
 
 /// The SEND came again no sooner than the delay of the RNR NAK after it.
-fn waited(rig: &Rig, peer: u32) -> Result<()> {
+fn waited(rig: &Rig) -> Result<()> {
     let passed = rig.passed();
     let send = Transport::Rc.base() | Op::SendOnly.code();
-    let asked = passed.iter().filter(|one| one.destination == peer && one.opcode == send);
+    let asked = passed.iter().filter(|one| one.destination == PEER && one.opcode == send);
     let times: Vec<u64> = asked.map(|one| one.time_ps).collect();
     ensure!(times.len() == 2 && times[1] - times[0] >= RNR_PS, "the SEND came at {times:?} ps");
     Ok(())

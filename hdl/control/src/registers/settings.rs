@@ -2,9 +2,9 @@
 use super::{ABOVE, OFFSET_BITS, PAGE_BITS, WORD, WORD_BITS, bit};
 use crate::register_map::{at, merge};
 use rnic_kernel::prelude::*;
-use rnic_layout::registers::{HostReadLimit, TimerUnit};
+use rnic_layout::registers::{HostLimit, TimerUnit};
 use rnic_messages::complete::EventQueueSetup;
-use rnic_messages::sizes::{READ_LIMIT_BITS, TIMER_UNIT_BITS, VECTOR_BITS};
+use rnic_messages::sizes::{HOST_LIMIT_BITS, TIMER_UNIT_BITS, VECTOR_BITS};
 
 /// A write of a register, of software or of the sweep of a reset, without its reserved bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -23,7 +23,7 @@ pub(super) struct RegisterWrite {
 pub(super) struct Settings {
     pub(super) control: Bits<3>,
     pub(super) own_mac: Bits<48>,
-    pub(super) host_read_limit: Bits<READ_LIMIT_BITS>,
+    pub(super) host_limit: Bits<HOST_LIMIT_BITS>,
     pub(super) timer_unit: Bits<TIMER_UNIT_BITS>,
     /// Flags of `port_control` that software may change.
     pub(super) port_flags: Bits<2>,
@@ -40,9 +40,9 @@ pub(super) struct Settings {
 
 /// Settings whose registers have their values at reset, those of a card of this core clock.
 pub(super) fn settings_at_reset(clock_khz: u32) -> Settings {
-    let limit = HostReadLimit::RECORD.field("limit").reset;
+    let limit = HostLimit::RECORD.field("limit").reset;
     let unit = timer_unit(clock_khz).cycles;
-    Settings { host_read_limit: bits(limit), timer_unit: bits(unit.into()), ..Settings::default() }
+    Settings { host_limit: bits(limit), timer_unit: bits(unit.into()), ..Settings::default() }
 }
 
 /// Gives the unit of the timers at reset: cycles of the core clock in 4.096 us, rounded up.
@@ -104,9 +104,9 @@ pub(super) fn next_settings(settings: Settings, write: RegisterWrite) -> Setting
             let old = bit_cast::<64, 48>(settings.own_mac);
             Settings { own_mac: merge(old, data, strobe).get_bits::<48>(0), ..settings }
         }
-        at::HOST_READ_LIMIT => {
-            let old = bit_cast::<64, READ_LIMIT_BITS>(settings.host_read_limit);
-            Settings { host_read_limit: merge(old, data, strobe).get_bits::<READ_LIMIT_BITS>(0), ..settings }
+        at::HOST_LIMIT => {
+            let old = bit_cast::<64, HOST_LIMIT_BITS>(settings.host_limit);
+            Settings { host_limit: merge(old, data, strobe).get_bits::<HOST_LIMIT_BITS>(0), ..settings }
         }
         at::TIMER_UNIT => {
             let old = bit_cast::<64, TIMER_UNIT_BITS>(settings.timer_unit);
@@ -219,8 +219,8 @@ mod tests {
             (at::OWN_MAC, 0x01, Settings { own_mac: bits(0xff), ..none }),
             (at::OWN_MAC, 0x20, Settings { own_mac: bits(0xff00_0000_0000), ..none }),
             (at::OWN_MAC, 0x40, none),
-            (at::HOST_READ_LIMIT, 0x02, Settings { host_read_limit: bits(0xff00), ..none }),
-            (at::HOST_READ_LIMIT, 0xfc, none),
+            (at::HOST_LIMIT, 0x02, Settings { host_limit: bits(0xff00), ..none }),
+            (at::HOST_LIMIT, 0xfc, none),
             (at::TIMER_UNIT, 0x01, Settings { timer_unit: bits(0xff), ..none }),
             (at::TIMER_UNIT, 0xfc, none),
             (at::PORT_CONTROL, 0x01, Settings { port_flags: bits(3), ..none }),

@@ -210,7 +210,7 @@ fn registers_behave_as_their_tables_say() {
         assert_eq!(block.enable.val(), enable && !quiesces);
         assert_eq!((block.doorbell_enable.val(), block.quiesces.val()), (enable, quiesces));
         assert_eq!(block.own_mac.val().to_u64(), model.value(at::OWN_MAC));
-        assert_eq!(block.host_read_limit.val().to_u64(), model.value(at::HOST_READ_LIMIT));
+        assert_eq!(block.host_limit.val().to_u64(), model.value(at::HOST_LIMIT));
         assert_eq!(block.timer_unit.val().to_u64(), model.value(at::TIMER_UNIT));
         let port = model.value(at::PORT_CONTROL);
         assert_eq!(block.promiscuous.val(), port & 1 == 1);
@@ -256,7 +256,7 @@ fn registers_that_describe_the_card_have_their_values() {
     assert_eq!((queues.send_sges, queues.receive_sges, queues.inline_bytes), (6, 3, 96));
     assert_eq!((world.read(at::MESSAGE_LIMIT), queues.psn_window_log2), (1 << 31, 15));
     assert_eq!(world.read(at::PORT_CONTROL), 4224 << 16 | 5 << 4);
-    assert_eq!(world.read(at::HOST_READ_LIMIT), 1 << 14);
+    assert_eq!(world.read(at::HOST_LIMIT), 1 << 14);
     assert_eq!(world.read(at::TIMER_UNIT), 1024);
 }
 

@@ -360,3 +360,41 @@ fn a_report_without_a_write_in_flight_changes_nothing() {
     (0..5).for_each(|_| bench.tick());
     assert_eq!(bench.block.in_flight.val().left, bits(0));
 }
+
+/// Reports that come with a gap of less than the limit are in time; then the host takes nothing more, or reports nothing.
+#[test]
+fn a_host_that_reports_or_takes_nothing_is_overdue() {
+    const UNIT: u64 = 1024;
+    let mut random = random();
+    for takes in [false, true] {
+        let mut bench = Bench::clocked(HostWriter::<64, 4>::default(), |block| &mut block.clock);
+        let write = SlotWrite { length: bits(16), ..Default::default() };
+        let mut completion = Source::showing_next([write; 8], Stalls::None);
+        let (mut requested, mut reported, mut last_report) = (0, 0, 0);
+        let mut overdue = None;
+        for cycle in 0..8 * UNIT {
+            let block = &mut bench.block;
+            block.limit.next = bits(1);
+            completion.drive(&mut block.completion, &mut random);
+            let is_silent = reported == 5;
+            block.request.ready.next = takes || !is_silent;
+            block.words.ready.next = takes || !is_silent;
+            let reports = requested > reported && !is_silent && cycle % (UNIT - 100) == 0;
+            block.done_valid.next = reports;
+            bench.settle();
+            let block = &bench.block;
+            completion.sample(&block.completion);
+            requested += u64::from(block.request.valid.val() && block.request.ready.val());
+            if block.is_overdue.val() && overdue.is_none() {
+                overdue = Some(cycle - last_report);
+                assert!(is_silent, "{reported} reports, the last one in time");
+            }
+            if reports {
+                (reported, last_report) = (reported + 1, cycle);
+            }
+            bench.tick();
+        }
+        let after = overdue.expect("it is noticed");
+        assert!((UNIT..UNIT + 8).contains(&after), "after {after} cycles, takes: {takes}");
+    }
+}

@@ -96,11 +96,12 @@ pub(super) fn respondent_of(
     select(is_back, returned.queue_pair, packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0))
 }
 
-/// Reads what a response says. An acknowledgement has no payload and no pad; one with either answers no request.
+/// Reads what a response says. An ACK and an ATOMIC_ACK have no payload and no pad; one with either answers no request.
 #[kernel]
 pub(super) fn arrival_of(is_back: Bit, packet: PacketToken, returned: ResponseNotice) -> Arrival {
     let syndrome = packet.extended.get_bits::<8>(0);
-    let is_long = packet.opcode == ACKNOWLEDGE && (packet.payload_bytes.any() || packet.pad_mismatch);
+    let has_no_payload = packet.opcode == ACKNOWLEDGE || packet.opcode == ATOMIC_ACKNOWLEDGE;
+    let is_long = has_no_payload && (packet.payload_bytes.any() || packet.pad_mismatch);
     let class = if is_back {
         classify_returned(returned)
     } else if is_long {
@@ -215,9 +216,10 @@ pub(super) fn outcome_of(check: Check, is_back: Bit, opcode: Bits<8>, is_middle:
     let is_placed = class == ResponseClass::Placed;
     let is_failure = class == ResponseClass::Failure;
     let is_refusal = is_refusal(class);
-    let is_other =
-        class == ResponseClass::Other || (!is_back && opcode == ATOMIC_ACKNOWLEDGE && !check.has_open);
-    let is_data = class == ResponseClass::ReadData && !is_other;
+    let is_answer = class == ResponseClass::ReadData;
+    let is_other = class == ResponseClass::Other
+        || (!is_back && is_answer && opcode == ATOMIC_ACKNOWLEDGE && !check.has_open);
+    let is_data = is_answer && !is_other;
     let waits = !is_back && (is_data || (check.has_open && (is_progress || is_refusal)));
     let is_good = is_ours && is_in_flight && !waits;
     let moves = is_good && (is_progress || is_placed || is_refusal || is_failure);

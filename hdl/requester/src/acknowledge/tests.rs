@@ -3,7 +3,10 @@
 //! anything, but in order.
 use super::*;
 use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, TimerKind, TimerOrder, WqeCompletion, WqeKind};
-use crate::opcode::{ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
+use crate::opcode::{
+    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE,
+    READ_RESPONSE_ONLY,
+};
 use crate::vendor_error;
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -271,11 +274,16 @@ impl Model {
         issued: Issued,
     ) -> (Vec<&'static str>, Option<Response>) {
         let opcode = packet.opcode.to_u64();
+        let syndrome = packet.extended.get_bits::<8>(0).to_u64() as u8;
+        let may_have_data = is_data(opcode) && opcode != ATOMIC_ACKNOWLEDGE;
+        let is_long = !may_have_data && (packet.payload_bytes.any() || packet.pad_mismatch);
+        let has_aeth = is_data(opcode) && opcode != READ_RESPONSE_MIDDLE;
+        let is_void = has_aeth && !matches!(Syndrome::parse(syndrome), Syndrome::Ack { .. });
         let mut response = Response {
             queue_pair: packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: self.event.generation,
             is_good: false,
-            is_data: is_data(opcode),
+            is_data: is_data(opcode) && !is_long && !is_void,
             opcode: packet.opcode,
             psn: packet.psn,
             syndrome: packet.extended.get_bits::<8>(0),
@@ -309,8 +317,10 @@ impl Model {
         let Some(hit) = self.hit(psn, issued) else {
             return (vec![self.outside(psn)], dropped);
         };
-        let syndrome = response.syndrome.to_u64() as u8;
-        let is_answer = opcode == ACKNOWLEDGE && !packet.payload_bytes.any() && !packet.pad_mismatch;
+        let is_answer = opcode == ACKNOWLEDGE && !is_long;
+        if is_void && !is_long {
+            return (vec!["response_reserved"], dropped);
+        }
         if !response.is_data && !is_answer {
             return (vec!["response_unexpected"], dropped);
         }

@@ -57,7 +57,7 @@ pub(super) struct Comparison {
     pub is_before: Bit,
     /// Its PSN is the one that is due.
     pub is_due: Bit,
-    /// Opcode, length, pad and syndrome are those that the READ calls for.
+    /// Opcode, length and pad are those that the READ calls for.
     pub is_right: Bit,
     /// The READ ends with the response that is due.
     pub is_last: Bit,
@@ -125,7 +125,6 @@ pub(super) fn compare(response: Response, record: ReadRecord, progress: Progress
     let is_last = due.rest <= bit_cast::<32, 13>(packet_bytes);
     let due_data = select(is_last, due.rest.get_bits::<13>(0), packet_bytes);
     let due_bytes = select(record.is_atomic, bits::<13>(0), due_data);
-    let has_syndrome = response.opcode != READ_RESPONSE_MIDDLE;
     let placed_bytes = select(record.is_atomic, bits::<13>(ATOMIC_BYTES), response.payload_bytes);
     let is_enough = due.first_rest >= bit_cast::<32, 13>(placed_bytes);
     let first_part = select(is_enough, placed_bytes, due.first_rest.get_bits::<13>(0));
@@ -134,8 +133,7 @@ pub(super) fn compare(response: Response, record: ReadRecord, progress: Progress
         is_due: response.psn == due.psn,
         is_right: is_due_opcode(response.opcode, record.is_atomic, progress, is_last)
             && response.payload_bytes == due_bytes
-            && !response.pad_mismatch
-            && !(has_syndrome && is_nak(response.syndrome)),
+            && !response.pad_mismatch,
         is_last,
         first_part,
         second_part: placed_bytes - first_part,
@@ -348,34 +346,29 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_right_with_opcode_length_and_syndrome_of_its_place() {
+    fn a_response_is_right_with_opcode_and_length_of_its_place() {
         let (first, middle, last, only) =
             (READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE, READ_RESPONSE_LAST, READ_RESPONSE_ONLY);
-        // Length of the READ, responses so far, opcode, payload, syndrome; whether it is right, and the last
-        // one.
-        for (length, responses, opcode, bytes, syndrome, is_right, is_last) in [
-            (1024, 0, only, 1024, 0x1f, true, true),
-            (1024, 0, only, 1023, 0x1f, false, true),
-            (1024, 0, first, 1024, 0x1f, false, true),
-            (0, 0, only, 0, 0x1f, true, true),
-            (1025, 0, first, 1024, 0x1f, true, false),
-            (1025, 0, only, 1024, 0x1f, false, false),
-            (1025, 0, first, 1024, 0x20, false, false),
-            (1025, 0, first, 1024, 0x60, false, false),
-            (1025, 1, last, 1, 0x1f, true, true),
-            (1025, 1, last, 1, 0x80, false, true),
-            (1025, 1, last, 2, 0x1f, false, true),
-            (1025, 1, middle, 1, 0x1f, false, true),
-            (3000, 1, middle, 1024, 0x1f, true, false),
-            (3000, 1, middle, 1024, 0x60, true, false),
-            (3000, 1, last, 1024, 0x1f, false, false),
-            (3000, 1, first, 1024, 0x1f, false, false),
+        // Length of the READ, responses so far, opcode, payload; whether it is right, and the last one.
+        for (length, responses, opcode, bytes, is_right, is_last) in [
+            (1024, 0, only, 1024, true, true),
+            (1024, 0, only, 1023, false, true),
+            (1024, 0, first, 1024, false, true),
+            (0, 0, only, 0, true, true),
+            (1025, 0, first, 1024, true, false),
+            (1025, 0, only, 1024, false, false),
+            (1025, 1, last, 1, true, true),
+            (1025, 1, last, 2, false, true),
+            (1025, 1, middle, 1, false, true),
+            (3000, 1, middle, 1024, true, false),
+            (3000, 1, last, 1024, false, false),
+            (3000, 1, first, 1024, false, false),
         ] {
             let record = ReadRecord { length: bits(length), ..record() };
-            let response = Response { syndrome: bits(syndrome), ..response(opcode, 100 + responses, bytes) };
+            let response = response(opcode, 100 + responses, bytes);
             let progress = progress(responses);
             let found = compare(response, record, progress, due(record, progress));
-            let name = format!("{length} bytes, opcode {opcode:#x}, {bytes} bytes, syndrome {syndrome:#x}");
+            let name = format!("{length} bytes, opcode {opcode:#x}, {bytes} bytes");
             assert!(found.is_due && !found.is_before, "{name}");
             assert_eq!((found.is_right, found.is_last), (is_right, is_last), "{name}");
             let padded = Response { pad_mismatch: true, ..response };

@@ -265,6 +265,16 @@ fn last_reply(record: ReplyRecord, done: Bits<COUNT_BITS>) -> Pending {
     }
 }
 
+/// Says whether the responses of a READ or an atomic that is released stand for all replies that are still owed, so that none of
+/// those is sent: they came before it, and would leave after its responses with a PSN before theirs. A NAK that fails the queue
+/// pair is none of them.
+#[kernel]
+fn covers_replies(record: ReplyRecord, change: Change) -> Bit {
+    change.releases
+        && !(record.first.is_owed && is_fatal(record.first.syndrome))
+        && !(record.newest.is_owed && is_fatal(record.newest.syndrome))
+}
+
 /// Gives the record after a change. `newer` is the reply of a place event, `event` that event; `closing_count`
 /// READs and atomics close.
 #[kernel]
@@ -278,9 +288,8 @@ pub(super) fn record_after(
 ) -> ReplyRecord {
     let reply = record.first;
     let is_only = change.owes && !reply.is_owed;
-    // A reply that waited while a READ after it was answered covers nothing that the responses have not covered.
     let covered = select(is_nak(reply.syndrome), reply.psn, reply.psn + 1);
-    let advances = change.leaves && !psn::is_before(covered, record.open_psn);
+    let drops = covers_replies(record, change);
     ReplyRecord {
         is_alive: record.is_alive,
         generation: record.generation,
@@ -298,18 +307,24 @@ pub(super) fn record_after(
             record.reads_open
         },
         // The responses cover the PSNs up to their last.
-        open_psn: if change.releases { event.psn + 1 } else { select(advances, covered, record.open_psn) },
-        last_msn: if change.releases { event.msn } else { select(advances, reply.msn, record.last_msn) },
+        open_psn: if change.releases {
+            event.psn + 1
+        } else {
+            select(change.leaves, covered, record.open_psn)
+        },
+        last_msn: if change.releases { event.msn } else { select(change.leaves, reply.msn, record.last_msn) },
         first: if change.is_hit {
             last_reply(record, done)
         } else if is_only {
             newer
         } else if change.leaves {
             record.newest
+        } else if drops {
+            nothing()
         } else {
             reply
         },
-        newest: if change.is_hit || change.leaves {
+        newest: if change.is_hit || change.leaves || drops {
             nothing()
         } else if change.owes && !is_only && replaces(record.newest, newer.syndrome, newer.psn) {
             newer

@@ -208,6 +208,31 @@ fn no_reply_overtakes_a_response() {
     }
 }
 
+/// What is owed when a READ is released would have to leave before its responses: they stand for it. A NAK that ends the queue pair
+/// is not among that.
+#[test]
+fn the_responses_of_a_read_stand_for_replies_that_have_not_left() {
+    for stalls in Stalls::ALL {
+        for older in [[(ACK, 100), (ACK, 101)], [(ACK, 100), (0x60, 102)], [(0x60, 101), (ACK, 101)]] {
+            let mut world = World::new(stalls);
+            // They wait for their turn, as behind a wire that is busy.
+            for (syndrome, psn) in older {
+                world.reply(syndrome, psn, 1);
+            }
+            world.read(104);
+            world.done(1);
+            world.reply(ACK, 105, 1);
+            assert_eq!(world.sent(), [], "{older:x?}");
+            world.close();
+            assert_eq!(world.sent(), [(ACK, 105)], "{older:x?}");
+            // The queue pair still has its turns.
+            world.reply(ACK, 106, 2);
+            world.done(2);
+            assert_eq!(world.sent(), [(ACK, 106)], "{older:x?}");
+        }
+    }
+}
+
 /// Protocol 3.4: answers to duplicates are not overtaken either, and those that get none are not waited for.
 #[test]
 fn no_reply_overtakes_the_answer_to_a_duplicate() {

@@ -66,6 +66,8 @@ struct Account {
     told: HashSet<usize>,
     /// Number of replies that have left or were replaced.
     settled: usize,
+    /// Number of replies that were owed when the last READ or atomic was released: its answer stands for them.
+    covered: usize,
     /// The last reply that left.
     newest: Option<Owed>,
     /// First PSN that no reply has covered.

@@ -51,7 +51,7 @@ fn check(class: ResponseClass, psn: u64, has_open: bool) -> Check {
 #[test]
 fn a_response_says_what_its_opcode_and_syndrome_say() {
     let extended = |syndrome: u64| bits(syndrome);
-    let reads = bits(0x0f);
+    let (reads, atomic) = (bits(0x0f), bits(ATOMIC_ACKNOWLEDGE));
     for (packet, class) in [
         (ack(), Acknowledges),
         (PacketToken { extended: extended(0x62), ..ack() }, Refusal),
@@ -60,6 +60,11 @@ fn a_response_says_what_its_opcode_and_syndrome_say() {
         (PacketToken { payload_bytes: bits(1), ..ack() }, Other),
         (PacketToken { pad_mismatch: true, ..ack() }, Other),
         (PacketToken { opcode: reads, payload_bytes: bits(1), pad_mismatch: true, ..ack() }, ReadData),
+        (PacketToken { opcode: reads, extended: extended(0x62), ..ack() }, Reserved),
+        (PacketToken { opcode: atomic, ..ack() }, ReadData),
+        (PacketToken { opcode: atomic, extended: extended(0x80), ..ack() }, Reserved),
+        (PacketToken { opcode: atomic, payload_bytes: bits(1), ..ack() }, Other),
+        (PacketToken { opcode: atomic, pad_mismatch: true, ..ack() }, Other),
         (PacketToken { opcode: bits(0x81), ..ack() }, Congestion),
         (PacketToken { opcode: bits(0x04), ..ack() }, Other),
     ] {
@@ -241,6 +246,8 @@ fn data_and_what_must_not_overtake_it_pass_the_place_stage() {
         (ReadData, READ, true, true, false, false, true, false),
         (ReadData, ATOMIC_ACKNOWLEDGE, true, false, true, false, false, false),
         (ReadData, ATOMIC_ACKNOWLEDGE, false, false, false, false, false, true),
+        (Reserved, ATOMIC_ACKNOWLEDGE, false, false, false, false, false, false),
+        (Reserved, ATOMIC_ACKNOWLEDGE, true, false, false, false, false, false),
         (Placed, ACKNOWLEDGE, true, true, false, true, false, false),
         (ResponseClass::Failure, ACKNOWLEDGE, true, true, false, true, true, false),
         (Other, ACKNOWLEDGE, true, false, false, false, false, true),

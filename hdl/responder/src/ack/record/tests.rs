@@ -204,11 +204,26 @@ fn records_follow_their_events() {
     assert_eq!(after(both, none), both);
     // Releases and closings.
     let released = after(owing, Change { releases: true, ..none });
-    let expected = ReplyRecord { reads_open: bits(1), open_psn: bits(21), last_msn: bits(6), ..owing };
+    let expected =
+        ReplyRecord { reads_open: bits(1), open_psn: bits(21), last_msn: bits(6), first: nothing(), ..owing };
     assert_eq!(released, expected);
+    let releases = Change { releases: true, ..none };
+    for nak in [RNR, NAK_SEQUENCE] {
+        let owing = ReplyRecord { first: pending(ACK, 10), newest: pending(nak, 11), ..owing };
+        assert_eq!(after(owing, releases), expected, "{nak:#x}");
+    }
+    for nak in [NAK_INVALID, NAK_ACCESS, NAK_OPERATIONAL] {
+        let first = ReplyRecord { first: pending(nak, 11), ..owing };
+        assert_eq!(after(first, releases), ReplyRecord { first: first.first, ..expected }, "{nak:#x}");
+        let newest = ReplyRecord { newest: pending(nak, 11), ..owing };
+        let kept = ReplyRecord { first: owing.first, newest: newest.newest, ..expected };
+        assert_eq!(after(newest, releases), kept, "{nak:#x}");
+    }
     let closed = after(expected, Change { closes: true, ..none });
     assert_eq!(closed, ReplyRecord { reads_open: bits(0), ..expected });
     // A duplicate covers nothing; several may close at once.
+    let repeated = after(owing, Change { repeats: true, ..none });
+    assert_eq!(repeated, ReplyRecord { reads_open: bits(1), ..owing });
     let repeated = after(expected, Change { repeats: true, ..none });
     assert_eq!(repeated, ReplyRecord { reads_open: bits(2), ..expected });
     let closes = Change { closes: true, ..none };
@@ -235,11 +250,6 @@ fn records_follow_their_events() {
     assert_eq!(after(gap, turn).open_psn, bits(10));
     let waits = Change { is_turn: true, ..none };
     assert_eq!(after(both, waits), ReplyRecord { is_queued: false, ..both });
-    // Not backwards: the acknowledgement of 10 leaves after a READ with the PSNs up to 20 was answered.
-    let late = ReplyRecord { open_psn: bits(21), last_msn: bits(6), ..both };
-    let left_late = after(late, turn);
-    assert_eq!((left_late.open_psn, left_late.last_msn), (bits(21), bits(6)));
-    assert_eq!(left_late.first, both.newest);
     let wraps = ReplyRecord { open_psn: bits(0xff_ffff), first: pending(ACK, 0), ..both };
     assert_eq!(after(wraps, turn).open_psn, bits(1));
     // A host write that fails.

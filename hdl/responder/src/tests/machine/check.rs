@@ -108,6 +108,7 @@ impl Machine {
                 let covers = |&(new, _): &(Owed, u64)| is_nak(&new) || !is_before(new.psn, old.psn);
                 assert!(
                     !is_nak(&old)
+                        || skipped < account.covered
                         || account.told.contains(&skipped)
                         || account.owed[skipped + 1..=place].iter().any(covers),
                     "{index:#x}: {old:x?} was lost"
@@ -182,7 +183,8 @@ impl Machine {
                 account.has_ended,
                 "{index:#x}: the last reply has left"
             );
-            let rest = &account.owed[if account.has_ended { account.owed.len() } else { account.settled }..];
+            let settled = account.settled.max(account.covered);
+            let rest = &account.owed[if account.has_ended { account.owed.len() } else { settled }..];
             for (owed, _) in rest {
                 let newest = account.newest.expect("a reply has left");
                 // It may have been owed more than once.

@@ -119,12 +119,13 @@ impl Machine {
             *self.expected_replies.entry("stale_dropped").or_default() += 1;
             return;
         }
+        let account = self.accounts.entry((index, generation)).or_default();
         if reply.is_read {
             // The READ responder has a test of its own.
-            return;
-        }
-        let account = self.accounts.entry((index, generation)).or_default();
-        if account.failed_write.is_none() {
+            if !reply.is_again && account.failed_write.is_none() {
+                account.covered = account.owed.len();
+            }
+        } else if account.failed_write.is_none() {
             account.owed.push((owed_of(&reply), count));
         }
     }

@@ -38,6 +38,7 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
 if [ "$purpose" != demo ]; then
     package_for iverilog iverilog
     package_for tshark tshark
+    package_for ip iproute2
     # Verilator's FST writer compiles against these two.
     [ -e /usr/include/zlib.h ] || packages+=(zlib1g-dev)
     [ -e /usr/include/lz4.h ] || packages+=(liblz4-dev)

@@ -60,6 +60,8 @@ pub enum WireEnd {
     Connect(PathBuf),
     /// To the first process that connects to a path.
     Listen(PathBuf),
+    /// To a TAP device of this machine.
+    Tap(String),
 }
 
 impl FromStr for WireEnd {
@@ -71,7 +73,8 @@ impl FromStr for WireEnd {
             None if text == "none" => Ok(WireEnd::Open),
             Some(("seqpacket", path)) if !path.is_empty() => Ok(WireEnd::Connect(path.into())),
             Some(("seqpacket-listen", path)) if !path.is_empty() => Ok(WireEnd::Listen(path.into())),
-            _ => Err("expected loop, none, seqpacket:PATH, or seqpacket-listen:PATH".into()),
+            Some(("tap", name)) if !name.is_empty() => Ok(WireEnd::Tap(name.into())),
+            _ => Err("expected loop, none, seqpacket:PATH, seqpacket-listen:PATH, or tap:NAME".into()),
         }
     }
 }
@@ -83,7 +86,8 @@ pub struct ServeOptions {
     #[arg(long = "socket", required = true, value_name = "PATH")]
     sockets: Vec<PathBuf>,
     /// Where the wire of an only card leads: `loop` back to itself, `none` to nothing, `seqpacket:PATH` to a process that
-    /// listens at this Unix socket, `seqpacket-listen:PATH` to the first that connects to it; one datagram a frame, without FCS.
+    /// listens at this Unix socket, `seqpacket-listen:PATH` to the first that connects to it, `tap:NAME` to a TAP device of this
+    /// machine; one datagram a frame, without FCS.
     #[arg(long, value_name = "END")]
     wire: Option<WireEnd>,
     /// Width of the datapath in bits: 64, 128, 256 or 512. Narrow cards are simulated faster.
@@ -270,6 +274,7 @@ fn connect(
         }
         WireEnd::Connect(path) => Datagrams::connect(path)
             .with_context(|| format!("nobody listens at the other end of the wire, {}", path.display()))?,
+        WireEnd::Tap(name) => Datagrams::tap(name).context("the other end of the wire")?,
         WireEnd::Listen(path) => {
             print_line!("waiting for the other end of the wire at {}", path.display());
             Datagrams::listen(path)

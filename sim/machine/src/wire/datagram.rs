@@ -1,9 +1,10 @@
-//! A station whose frames come from another process, over a Unix socket that keeps the boundaries of messages (`SEQPACKET`).
+//! A station whose frames come from another process, over a Unix socket that keeps the boundaries of messages (`SEQPACKET`), or
+//! from the kernel, over a [TAP device](super::tap).
 //!
-//! A datagram is a frame from the Ethernet header on, without FCS. The other process sends when it likes, in its own time. It is
+//! A datagram is a frame from the Ethernet header on, without FCS. The other end sends when it likes, in its own time. It is
 //! a wire and no more: nobody waits for it. Frames that it does not take in time are lost, as are all when it has left. For a
 //! process whose turns belong to the run, see [`super::socket`].
-use super::{Frame, Station};
+use super::{Frame, Station, tap};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
@@ -21,10 +22,18 @@ const FRAMES_MAX: usize = 64;
 /// Simulated time between two looks at the socket.
 const LOOK_PS: u64 = 1_000_000;
 
+/// What the datagrams cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    Socket,
+    Tap,
+}
+
 /// The station.
 #[derive(Debug)]
 pub struct Datagrams {
     socket: Option<OwnedFd>,
+    medium: Medium,
     waiting: VecDeque<Frame>,
     next_ps: u64,
     lost: u64,
@@ -40,8 +49,22 @@ impl Datagrams {
     /// # Errors
     /// If the socket cannot be made non-blocking.
     pub fn new(socket: OwnedFd) -> io::Result<Datagrams> {
+        Datagrams::over(socket, Medium::Socket)
+    }
+
+    /// Opens a TAP device by its name.
+    ///
+    /// # Errors
+    /// A [`TapError`](tap::TapError) that says what to do.
+    pub fn tap(name: &str) -> Result<Datagrams, tap::TapError> {
+        let device = tap::open(name)?;
+        Datagrams::over(device, Medium::Tap)
+            .map_err(|error| tap::TapError::Io { name: name.to_string(), error })
+    }
+
+    fn over(socket: OwnedFd, medium: Medium) -> io::Result<Datagrams> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Datagrams { socket: Some(socket), waiting: VecDeque::new(), next_ps: 0, lost: 0 })
+        Ok(Datagrams { socket: Some(socket), medium, waiting: VecDeque::new(), next_ps: 0, lost: 0 })
     }
 
     /// Connects to a process that listens at a path.
@@ -85,10 +108,14 @@ impl Datagrams {
         let mut bytes = [0; FRAME_BYTES_MAX];
         for _ in 0..FRAMES_MAX {
             let Some(socket) = &self.socket else { return };
-            match recv(socket, &mut bytes, RecvFlags::empty()) {
+            let received = match self.medium {
+                Medium::Socket => recv(socket, &mut bytes, RecvFlags::empty()).map(|(count, _)| count),
+                Medium::Tap => rustix::io::read(socket, &mut bytes),
+            };
+            match received {
                 // An empty datagram is no frame, and cannot be told from the end.
-                Ok((0, _)) => self.socket = None,
-                Ok((count, _)) => self.waiting.push_back(Frame::new(bytes[..count].to_vec())),
+                Ok(0) => self.socket = None,
+                Ok(count) => self.waiting.push_back(Frame::new(bytes[..count].to_vec())),
                 Err(Errno::AGAIN | Errno::INTR) => return,
                 Err(_) => self.socket = None,
             }
@@ -99,10 +126,12 @@ impl Datagrams {
 impl Station for Datagrams {
     fn receive(&mut self, _now_ps: u64, frame: &Frame) {
         // A damaged frame ends at the receiver's MAC, which another process has not.
-        let is_sent = !frame.is_damaged
-            && self.socket.as_ref().is_some_and(|socket| {
-                send(socket, &frame.bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok()
-            });
+        let send = |socket: &OwnedFd| match self.medium {
+            Medium::Socket => send(socket, &frame.bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok(),
+            // An interface that is switched off takes none.
+            Medium::Tap => rustix::io::write(socket, &frame.bytes).is_ok(),
+        };
+        let is_sent = !frame.is_damaged && self.socket.as_ref().is_some_and(send);
         self.lost += u64::from(!is_sent);
     }
 

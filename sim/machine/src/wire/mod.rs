@@ -13,6 +13,7 @@ pub mod mac;
 pub mod record;
 pub mod replay;
 pub mod socket;
+pub mod tap;
 pub mod datagram;
 pub mod loopback;
 

@@ -2,7 +2,7 @@
 
 use super::queues::Number;
 use crate::completion_queue::CompletionQueueShared;
-use crate::error::Error;
+use crate::error::{Error, check_option};
 use crate::event_ring::LastReceive;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
@@ -62,8 +62,14 @@ impl Life {
 
     /// Executes a modify command with the attributes of `mask`, and keeps the state.
     pub(super) fn modify(&self, mask: AttributeMask, attributes: ModifyQueuePair) -> Result<(), Error> {
+        let device = &self.domain.device;
+        if mask.contains(AttributeMask::PATH_MTU) {
+            // The card does not know what the network carries.
+            let most = device.options.active_mtu.code();
+            check_option("path_mtu", attributes.path_mtu.number().into(), 1, most.into())?;
+        }
         let body = Body::ModifyQueuePair(ModifyQueuePair { mask: mask.0, ..attributes });
-        self.domain.device.execute(CommandOpcode::ModifyQueuePair, self.number.qp_number, body)?;
+        device.execute(CommandOpcode::ModifyQueuePair, self.number.qp_number, body)?;
         if mask.contains(AttributeMask::STATE) {
             *lock(&self.state) = attributes.next_state;
         }

@@ -178,7 +178,8 @@ impl QueuePair<Reset> {
 }
 
 impl QueuePair<Init> {
-    /// Moves the queue pair to RTR: the card executes requests of the peer from now on. It copies the path of `address`.
+    /// Moves the queue pair to RTR: the card executes requests of the peer from now on. It copies the path of `address`. The path
+    /// MTU is at most [`Options::active_mtu`](crate::Options::active_mtu).
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
 //! Queue pairs from creation to destruction: transitions, flushes, drops.
 
-use crate::fake::Faults;
+use crate::fake::{FakeFunction, Faults};
 use crate::rig::{LONG, MAC, Pair, card, pair, pair_with};
 use rnic_driver::{
-    CompletionQueueOptions, ConnectOptions, ConnectionInfo, Error, Function, Path, QueuePairOptions,
-    ReceiveOptions, ReceiveRequest, RemoteRights, SendOptions, SendRequest,
+    CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Error, Function, Options, Path,
+    QueuePairOptions, ReceiveOptions, ReceiveRequest, RemoteRights, SendOptions, SendRequest,
 };
 use rnic_layout::admin::{CommandOpcode, CommandStatus};
 use rnic_layout::path::{Gid, Pmtu};
@@ -246,6 +246,41 @@ fn sizes_are_checked_on_both_sides_of_their_bounds() {
         let options = QueuePairOptions { receive_wqes_log2: log2, ..Default::default() };
         assert_eq!(domain.create_queue_pair(&queue, &queue, &options).is_ok(), good);
     }
+}
+
+/// Protocol 4.1: a path MTU that the port does not carry is refused, and a connection takes the smaller one of both ends.
+#[test]
+fn the_path_mtu_is_at_most_the_active_mtu_of_the_port() {
+    let function = FakeFunction::new(1);
+    let options = Options { active_mtu: Pmtu::Bytes1024, ..Options::new(MAC) };
+    let device = Device::open(function as Arc<dyn Function>, options).unwrap();
+    let queue = device.create_completion_queue(&device.events(), &Default::default()).unwrap();
+    let domain = device.create_protection_domain().unwrap();
+    let address = domain.create_address_handle(&Path::new(Gid::from_mac(MAC), MAC)).unwrap();
+    let fresh = || {
+        let queue_pair = domain.create_queue_pair(&queue, &queue, &Default::default()).unwrap();
+        queue_pair.initialize(RemoteRights::NONE).unwrap()
+    };
+    for (path_mtu, is_good) in [(Pmtu::Bytes256, true), (Pmtu::Bytes1024, true), (Pmtu::Bytes2048, false)] {
+        let receive = ReceiveOptions {
+            path_mtu,
+            destination_qp: 5,
+            receive_psn: 1,
+            min_rnr_timer: 12,
+            destination_read_atomic: None,
+        };
+        match fresh().ready_to_receive(&address, &receive) {
+            Ok(_) => assert!(is_good, "{path_mtu:?} is taken"),
+            Err(refused) => {
+                let is_told =
+                    matches!(refused.error, Error::Option { name: "path_mtu", value: 4, min: 1, max: 3 });
+                assert!(!is_good && is_told, "{path_mtu:?}: {}", refused.error);
+            }
+        }
+    }
+    let peer = ConnectionInfo { qp_number: 5, path_mtu: Pmtu::Bytes4096, ..fresh().info(0).unwrap() };
+    assert_eq!(fresh().info(0).unwrap().path_mtu, Pmtu::Bytes1024);
+    fresh().connect(&peer, &ConnectOptions::default()).unwrap();
 }
 
 #[test]

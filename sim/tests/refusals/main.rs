@@ -15,6 +15,7 @@
 //! * [`middle`]: regions that end, and receives that are missing, in the middle of a message;
 //! * [`holds`]: what a send queue holds back until the peer has answered, and what it asks an answer for;
 //! * [`silence`]: peers that do not answer;
+//! * [`cold`]: receive queues whose WQEs are not on the card;
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`recovery`]: packets that the wire loses, and that the card sends again;
@@ -24,6 +25,7 @@
 //! All tests run at 64 and at 512 bits, under all monitors.
 mod asker;
 mod atomics;
+mod cold;
 mod duplicates;
 mod events;
 mod faults;
@@ -52,6 +54,7 @@ mod traces;
 use anyhow::{Context, Result};
 use faults::Common;
 use rig::Rig;
+use rnic_machine::host::HostOptions;
 use support::at_both_widths;
 
 fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
@@ -195,6 +198,13 @@ fn messages_end_in_their_middle(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
+fn a_cold_receive_queue_delays_no_other(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::on_host(width_bits, 18, cold::EQES_LOG2, HostOptions::IDEAL)?;
+    let ended = cold::receives(&mut rig);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
 fn traces_of_a_lossy_wire(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 15)?;
     let ended = traces::of_requester(&mut rig);
@@ -204,6 +214,7 @@ fn traces_of_a_lossy_wire(width_bits: u32) -> Result<()> {
 
 at_both_widths! {
     messages_end_in_their_middle: messages_end_in_their_middle_at_64_bits, messages_end_in_their_middle_at_512_bits;
+    a_cold_receive_queue_delays_no_other: a_cold_receive_queue_delays_no_other_at_64_bits, a_cold_receive_queue_delays_no_other_at_512_bits;
     traces_of_a_lossy_wire: traces_of_a_lossy_wire_at_64_bits, traces_of_a_lossy_wire_at_512_bits;
     everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;
     what_is_lost_is_sent_again: what_is_lost_is_sent_again_at_64_bits, what_is_lost_is_sent_again_at_512_bits;

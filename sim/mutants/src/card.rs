@@ -89,6 +89,20 @@ pub const FAULTS: &[Fault] = &[
     ),
     // Responder.
     signal(
+        "parked-packet-overtaken",
+        Kind::NoWait,
+        ("park", "action_of_appends", "action_of_is_new && action_of_lacks"),
+        "a packet passes an earlier one of its queue pair that waits for its receive WQE",
+        "cold",
+    ),
+    signal(
+        "parked-packet-forgotten",
+        Kind::Lost,
+        ("park", "action_of_tries_again", "1'b0"),
+        "a packet that waits for its receive WQE is not tried again when that has come",
+        "cold",
+    ),
+    signal(
         "packet-length-not-checked",
         Kind::Lost,
         ("admit", "fits_has_room", "1'b1"),

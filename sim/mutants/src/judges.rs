@@ -78,6 +78,12 @@ pub const JUDGES: &[Judge] = &[
         "send_queues_are_served_however_they_are_filled",
         "bursts, unsignalled work, wrong lengths",
     ),
+    judge_of(
+        "cold",
+        "refusals",
+        "a_cold_receive_queue_delays_no_other",
+        "packets that wait for their receive WQE",
+    ),
     judge_of("drain", "card", "send_queues_drain", "send queues that drain and resume"),
     judge_of("middle", "card", "messages_end_in_the_middle", "queue pairs that fail under load"),
     judge_of("endpoint", "refusals", "agrees_with_the_endpoint", "valid traffic with the reference endpoint"),

@@ -1,7 +1,7 @@
 //! The requester: from a doorbell to packets, and from the peer's responses to completions.
 //!
 //! ```text
-//!  send_posted ─> ready_queue ─> wqe_fetch ─> (host) ─> wqe_pair ─> wqe_parse ─> wqe_check ─> segment ─> issue ─> gather
+//!  send_posted ─> ready_line ──> wqe_fetch ─> (host) ─> wqe_pair ─> wqe_parse ─> wqe_check ─> segment ─> issue ─> gather
 //!                                    ▲                               │ ▲ ▲                      │ │        │
 //!                                    └─────────── resume ────────────┘ │ └──────── wake ────────┘ │        │
 //!                                                                      │                    region table   │
@@ -11,7 +11,7 @@
 //!
 //! The stages, in the order in which a message passes them:
 //!
-//! 1. [`ready_queue`] holds the queue pairs that may have something to fetch.
+//! 1. [`ready_line`] holds the queue pairs that may have something to fetch.
 //! 2. [`wqe_fetch`] requests slots of their rings from the host, and [`wqe_pair`] shows each slot with its
 //!    successor. [`kept_slots`] has those again that waited for READs.
 //! 3. [`wqe_parse`] decides which slots are the next WQE, and gives it PSNs and a slot in the pool,
@@ -42,7 +42,7 @@ pub mod wqe;
 pub mod requester;
 pub mod sweep;
 pub mod setup_fork;
-pub mod ready_queue;
+pub mod ready_line;
 pub mod wqe_fetch;
 pub mod kept_slots;
 pub mod wqe_pair;

@@ -32,6 +32,10 @@ pub const EPOCH_BITS: usize = 8;
 pub const LAP_BITS: usize = 2;
 /// Most slots in a burst.
 pub const BURST_SLOTS: u64 = 8;
+/// Width of the size of a turn of wqe_fetch.
+pub const TURN_SIZE_BITS: usize = 2;
+/// Width of a number of rounds in the ready line, each for 1,024 bytes that were sent.
+pub const DEBT_BITS: usize = 6;
 /// Width of the timer code of an RNR NAK.
 pub const RNR_CODE_BITS: usize = 5;
 /// Width of a number of retries.
@@ -79,6 +83,41 @@ pub struct FetchResume {
     pub replays: Bit,
     /// How often the index has gone back or forth.
     pub lap: Bits<LAP_BITS>,
+}
+
+/// A turn of a queue pair at wqe_fetch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct FetchTurn {
+    /// Queue pair whose turn it is.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Slots that may be fetched: see [`slots_of_turn`].
+    pub size: Bits<TURN_SIZE_BITS>,
+}
+
+/// What wqe_fetch tells the ready line after a turn, and when commands or wqe_parse change what is fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct FetchReport {
+    /// Queue pair that is concerned.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// There may be more to fetch.
+    pub has_more: Bit,
+    /// Nothing is fetched until wqe_parse requests it.
+    pub is_stopped: Bit,
+    /// A burst was requested.
+    pub begins_burst: Bit,
+}
+
+/// What segment tells the ready line of what it has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SegmentReport {
+    /// Queue pair that is concerned.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// The rest of a long message waits for a turn.
+    pub has_rest: Bit,
+    /// A burst of slots has ended, and `kibibytes` is what was sent of it.
+    pub ends_burst: Bit,
+    /// Payload that was sent since the last report, and 64 bytes for each packet, in units of 1,024 bytes.
+    pub kibibytes: Bits<DEBT_BITS>,
 }
 
 /// A fetched slot with its successor, in case both are one WQE.
@@ -610,6 +649,17 @@ pub struct RequesterCounts {
     pub local_protection: Bit,
     /// A slot, a failure or a local completion of an older generation was dropped.
     pub stale_dropped: Bit,
+}
+
+/// Most slots that a turn of a size fetches: the last one is fetched again if more follow.
+#[kernel]
+pub fn slots_of_turn(size: Bits<TURN_SIZE_BITS>) -> Bits<4> {
+    match size.to_u64() {
+        0 => bits::<4>(2),
+        1 => bits::<4>(3),
+        2 => bits::<4>(5),
+        _ => bits::<4>(BURST_SLOTS),
+    }
 }
 
 /// The second SGE of a WQE that is not an atomic.

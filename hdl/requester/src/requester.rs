@@ -3,8 +3,8 @@
 //! ```text
 //!  send_posted ───┬────────────┐                       wqe_slot ─> slots (512)
 //!                 v            v                                       v
-//!           ready_queue ──> wqe_fetch ──> wqe_read    bursts ──> wqe_pair <── kept_slots
-//!                 ^  again ──┘ ^  └───────────────────────┘           v          v ^
+//!           ready_line ───> wqe_fetch ──> wqe_read    bursts ──> wqe_pair <── kept_slots
+//!            ^ │  ^ report ──┘ ^  └───────────────────────┘           v          v ^
 //!  setup_fetch ──────────────> │ <──────── resume ───────────────  wqe_parse <───┬──────┐ wakes
 //!  setup_parse ──> setup_fork ─│────────────────────────────────────┘   v        │      │
 //!                       │      │                          queues <── wqe_check   │      │
@@ -44,12 +44,12 @@ use crate::issue::Issue;
 use crate::kept_slots::KeptSlots;
 use crate::local_completion_mux::LocalCompletionMux;
 use crate::messages::{
-    CheckedWqe, Expired, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, RequesterCounts,
-    Response, SLOT_BITS, Sge, SgePart, WqeBurst, WqeSlot,
+    CheckedWqe, Expired, FetchReport, FetchResume, FetchTurn, IssuedRead, LocalCompletion, Packet, ParsedWqe,
+    RequesterCounts, Response, SLOT_BITS, SegmentReport, Sge, SgePart, WqeBurst, WqeSlot,
 };
 use crate::outstanding::{Outstanding, SHARED_BITS};
 use crate::read_response::ReadResponse;
-use crate::ready_queue::ReadyQueue;
+use crate::ready_line::ReadyLine;
 use crate::segment::Segment;
 use crate::setup_fork::SetupFork;
 use crate::sweep::Sweep;
@@ -149,7 +149,7 @@ pub struct Requester {
 
     sweep: Sweep,
     setup_fork: SetupFork,
-    ready_queue: ReadyQueue,
+    ready_line: ReadyLine,
     wqe_fetch: WqeFetch,
     slots: Fifo<Slot, SLOT_QUEUE_BITS, SLOT_COUNT_BITS>,
     kept_slots: KeptSlots,
@@ -181,8 +181,8 @@ impl Logic for Requester {
 
         let is_sweeping = self.sweep.is_sweeping.val();
         let sweep_index = self.sweep.index.val();
-        self.ready_queue.is_sweeping.next = is_sweeping;
-        self.ready_queue.sweep_index.next = sweep_index;
+        self.ready_line.is_sweeping.next = is_sweeping;
+        self.ready_line.sweep_index.next = sweep_index;
         self.wqe_fetch.is_sweeping.next = is_sweeping;
         self.wqe_fetch.sweep_index.next = sweep_index;
         self.wqe_parse.is_sweeping.next = is_sweeping;
@@ -210,20 +210,19 @@ impl Logic for Requester {
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[3], &mut self.read_response.setup);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[4], &mut self.ack_timer.setup);
 
-        // Ready queue pairs, and their WQEs.
-        self.ready_queue.posted.next = self.send_posted.val().queue_pair;
-        self.ready_queue.posted_valid.next = self.send_posted_valid.val();
+        // The ready line, and the WQEs of queue pairs that have their turn.
+        self.ready_line.posted.next = self.send_posted.val().queue_pair;
+        self.ready_line.posted_valid.next = self.send_posted_valid.val();
         self.wqe_fetch.posted.next = self.send_posted.val();
         self.wqe_fetch.enable.next = self.enable.val();
         self.segment.enable.next = self.enable.val();
         self.acknowledge.source_address_write.next = self.source_address_write.val();
         self.acknowledge.source_address_write_valid.next = self.source_address_write_valid.val();
         self.wqe_fetch.posted_valid.next = self.send_posted_valid.val();
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(
-            &mut self.ready_queue.to_fetch,
-            &mut self.wqe_fetch.from_ready_queue,
-        );
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
+        StreamTx::<FetchTurn>::join(&mut self.ready_line.to_fetch, &mut self.wqe_fetch.from_ready_line);
+        StreamTx::<FetchReport>::join(&mut self.wqe_fetch.report, &mut self.ready_line.from_fetch);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.ready_line.to_segment, &mut self.segment.turn);
+        StreamTx::<SegmentReport>::join(&mut self.segment.report, &mut self.ready_line.from_segment);
         StreamTx::<FetchResume>::join(&mut self.wqe_parse.resume, &mut self.wqe_fetch.resume);
         StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
         // WqeFetch has reserved the room.

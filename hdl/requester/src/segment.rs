@@ -1,17 +1,17 @@
 //! Segment: makes packets of messages, and gives each queue pair its share of the wire.
 //!
 //! A message of up to 2 GiB is one WQE, and its packets would delay all other queue pairs. So a long one is
-//! segmented in quanta of 16 KiB; what is left of it is a record, and its queue pair is in a ready queue. New
-//! WQEs and turns of the ready queue alternate.
+//! segmented in quanta of 16 KiB; what is left of it is a record, and its queue pair stands in the ready line for
+//! each of them. This stage also tells the line what was sent, so that each queue pair has its share of the bytes.
 //!
 //! ```text
 //!                 ┌──────────────────────────────────────────────────────┐
 //!  setup ────────>│ state, generation                                    │
-//!  checked ──────>│─┬─> message ──> parts ──> packet ────────────────────┼──> packet (16 deep)
-//!  listed_sges ──>│─│─> list ─┘      ^        │ └───────────────────────┼──> access_request (8 deep), sge_parts
-//!  retired ──────>│ │    turn        │        │ what is left            │
-//!                 │ │      └ record <─ queue <┘                          │
-//!                 │ └────────────────────────────────────────────────────┼──> wake (wqe_parse)
+//!  checked ──────>│───> message ──> parts ──> packet ────────────────────┼──> packet (16 deep)
+//!  listed_sges ──>│───> list ─┘      ^        │ └───────────────────────┼──> access_request (8 deep), sge_parts
+//!  turn ─────────>│─────────┘        │        │ what is left, and was sent │
+//!  retired ──────>│              record <─────┴──────────────────────────┼──> report (ready_line)
+//!                 │                └─────────────────────────────────────┼──> wake (wqe_parse)
 //!                 └──────────────────────────────────────────────────────┘
 //!  step     Idle  Load (Fill)        Plan  Make (Second, Listed)  Store
 //! ```
@@ -19,7 +19,7 @@
 //! A message of one packet takes 3 cycles, 4 with two access requests, 14 with six. A packet of a longer one
 //! takes 2 cycles, and one more for each access request after the first; 3 more cycles begin and end a quantum,
 //! and a list of SGEs takes one for each when it begins. Measured: 2.50 cycles a packet in messages of 4
-//! packets, 2.12 in those of 16, 2.25 in those of 512. 2,558 LUTs with those used as memory, 1,251 FF, 27
+//! packets, 2.12 in those of 16, 2.31 in those of 512. 2,558 LUTs with those used as memory, 1,251 FF, 27
 //! RAMB18, 4 UltraRAMs, depth 11.
 //!
 //! 1. WQEs leave in order, and packets of a message in the order of their PSNs. The next message of a queue
@@ -30,17 +30,17 @@
 //! 3. FIRST and MIDDLE have PMTU bytes. FIRST and ONLY have a RETH, with the length of the message; LAST and
 //!    ONLY have ImmDt, IETH and SE. AckReq is set where the WQE asks for it, in its last packet, and in every
 //!    32nd one (protocol 2.2, 2.4).
-//! 4. While both have something to do, the ready queue gets a quantum after WQEs have had theirs, a packet
-//!    counted as 64 bytes more than its payload; queue pairs in the ready queue get theirs one after the other.
-//! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair goes to the
-//!    end of the ready queue.
+//! 4. WQEs, which have had their turn when they were fetched, and turns alternate: where both wait, a turn follows a
+//!    quantum of WQEs, a packet counted as 64 bytes more than its payload.
+//! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair lets others go
+//!    first for eight rounds of the ready line, and then looks again.
 //! 6. In any state but RTS and SQD, and for another generation, no packet is made: what is left of a message is
 //!    dropped with the event, also in the middle of a quantum, and WQEs become flushed ones.
 //! 7. Setup events are taken within 4 cycles, whatever the outputs do; within 10 where there are lists.
-//! 8. WqeParse is woken once for each long message: when its last turn begins, or 32 KiB before its end if no
-//!    other queue pair is in the ready queue and half of the window is open. So a queue pair that is woken
-//!    waits for no response.
-//! 9. While `enable` is low, the ready queue waits, unless a new WQE waits for it.
+//! 8. WqeParse is woken once for each long message, when its last turn begins. So no WQE waits here for the ready
+//!    line, which may wait for room for WQEs. Only one of a queue pair that was restarted while its wake was on its
+//!    way could meet the rest of a message; it would wait for it.
+//! 9. While `enable` is low, turns wait, unless a WQE waits for one.
 //! 10. What is left of a long message when the cursor of its queue pair goes back is dropped: it is of an
 //!     older epoch. A message that is sent again may begin in its middle, with MIDDLE or LAST and without
 //!     a RETH (protocol 2.8). A READ has a RETH always, for what is left of it.
@@ -48,18 +48,22 @@
 //!     responses need leaves on `read` with it, once.
 //! 12. A LOCAL_INVALIDATE is no packet, and leaves with key and protection domain.
 //!
+//! 13. What was sent of the slots of each burst is reported once, with its last packet, and what was sent in a turn
+//!     or of the first quantum of a long message at its end.
+//!
 //! `turn_count` counts turns that have made a packet, before their first one; `ends_turn` is set in the last.
-use crate::messages::{CheckedWqe, Packet, QUANTUM_BITS, ReadRecord, Retired, Sge, SgePart};
+use crate::messages::{CheckedWqe, Packet, QUANTUM_BITS, ReadRecord, Retired, SegmentReport, Sge, SgePart};
 use begin::{
     Acknowledged, Life, Rest, Work, acknowledged_of, admit, after_event, after_fill, begin_work,
-    blocked_after, current, dropped, drops, first_step, nothing_of, resumed_after, serves, step_after_fill,
-    step_after_load, stored, takes_turn, window_of,
+    blocked_after, current, dropped, drops, first_step, is_open, nothing_of, resumed_after, serves,
+    step_after_fill, step_after_load, stored, takes_turn,
 };
 use packet::{
     Taken, access_of, after_listed, after_packet, after_second, ends_list, is_new_read, is_used_up,
     listed_part, listed_place, next_parts, packet_of, read_record_of, requests_of, share_next,
     step_after_make, step_after_packet, taken_of,
 };
+use report::{Sent, UNITS_BITS, next_units, report_of};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -70,12 +74,12 @@ use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 mod begin;
 mod packet;
+mod report;
 #[cfg(test)]
 pub(crate) mod tests;
 
 /// Width of the index of a [`ReadRecord`]: its queue pair, and its slot.
 pub const READ_INDEX_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
-const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 const QUANTUM: u64 = 1 << QUANTUM_BITS;
 /// Most access requests in the queue when a packet is made; it adds two, and the queue holds eight.
 const REQUESTS_MAX: u64 = 6;
@@ -137,6 +141,10 @@ pub struct Segment {
     pub read_index: Signal<Out, Bits<READ_INDEX_BITS>>,
     /// `read` is valid and is written.
     pub read_valid: Signal<Out, Bit>,
+    /// From ready_line: queue pair that sends a quantum of a long message.
+    pub turn: StreamRx<Bits<QUEUE_PAIR_BITS>>,
+    /// To ready_line; registered.
+    pub report: StreamTx<SegmentReport>,
     /// To wqe_parse: the WQE after a long message may come; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// Turns ever begun, free-running; registered.
@@ -147,7 +155,7 @@ pub struct Segment {
     acknowledged: Memory<Acknowledged, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
     lists: Memory<Sge, LISTED_PLACE_BITS>,
-    ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
+    reports: Fifo<SegmentReport, 3, 4>,
     packets: Fifo<Packet, 4, 5>,
     part_queue: Fifo<SgePart, 4, 5>,
     requests: Fifo<AccessRequest, 3, 4>,
@@ -156,13 +164,16 @@ pub struct Segment {
     /// State to continue in after an event.
     resume: DFF<Step>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
-    /// The message comes from the ready queue.
+    /// The message has a turn.
     is_turn: DFF<Bit>,
     work: DFF<Work>,
-    /// The WQE at the input waits for the ready queue.
+    /// The WQE at the input waits for the ready line.
     is_blocked: Reg<Bit>,
     /// Bytes of packets of WQEs since the last turn, in units of 64.
     share: Reg<Bits<9>>,
+    /// Bytes that are not reported: of the WQEs of a burst, and of a turn; in units of 64.
+    burst_units: Reg<Bits<UNITS_BITS>>,
+    turn_units: Reg<Bits<UNITS_BITS>>,
     turns_begun: Reg<Bits<16>>,
 }
 
@@ -174,6 +185,7 @@ impl Logic for Segment {
         StreamTx::<SgePart>::link(&mut self.sge_parts, &mut self.part_queue.tx);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
+        StreamTx::<SegmentReport>::link(&mut self.report, &mut self.reports.tx);
         self.turn_count.next = self.turns_begun.q.val();
         let is_sweeping = self.is_sweeping.val();
         let sweep_index = self.sweep_index.val();
@@ -186,14 +198,16 @@ impl Logic for Segment {
         let message = work.message;
         let parts = work.parts;
         let is_turn = self.is_turn.q.val();
+
         let is_blocked = self.is_blocked.q.val();
 
-        // WQEs and the ready queue alternate.
+        // WQEs and turns alternate. A message makes up to two reports.
         let has_wqe = self.checked.valid.val() && !is_blocked;
-        let has_turn = self.ready_queue.tx.valid.val() && (self.enable.val() || is_blocked);
+        let has_turn = self.turn.valid.val() && (self.enable.val() || is_blocked);
         let chooses_turn = takes_turn(has_turn, has_wqe, self.share.q.val());
-        let chosen = select(chooses_turn, self.ready_queue.tx.beat.val(), wqe.header.queue_pair);
-        let may_start = self.wakes.rx.ready.val() && !is_sweeping;
+        let chosen = select(chooses_turn, self.turn.beat.val(), wqe.header.queue_pair);
+        let may_report = !self.reports.level.val().get_bits::<2>(2).any();
+        let may_start = self.wakes.rx.ready.val() && may_report && !is_sweeping;
         let first = first_step(has_event && !is_sweeping, (chooses_turn || has_wqe) && may_start);
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
@@ -220,16 +234,14 @@ impl Logic for Segment {
         let acknowledged = self.acknowledged.read_data.val();
         let rest = current(self.rests.read_data.val(), acknowledged.epoch);
 
-        // The message, and whether it may begin. A turn has not left the ready queue yet.
+        // The message, and whether it may begin. A turn has not left the ready line yet.
         let loads_turn = step == Step::Load && is_turn;
         let first_psn = select(is_turn, rest.psn, wqe.plan.first_psn);
-        let window = window_of(first_psn, acknowledged.una_psn);
-        let is_alone = self.ready_queue.level.val() == bit_cast::<READY_COUNT_BITS, 1>(is_turn.into());
-        let admission =
-            admit(is_turn, wqe, self.lives.read_data.val(), rest, window, is_alone, acknowledged.epoch);
+        let is_open = is_open(first_psn, acknowledged.una_psn);
+        let admission = admit(is_turn, wqe, self.lives.read_data.val(), rest, is_open, acknowledged.epoch);
         self.wakes.rx.valid.next = step == Step::Load && admission.wakes;
         self.wakes.rx.beat.next = queue_pair;
-        self.ready_queue.tx.ready.next = loads_turn;
+        self.turn.ready.next = loads_turn;
         self.is_blocked.d.next = blocked_after(step, is_blocked, admission.waits);
         if loads_turn && admission.begins_turn {
             self.turns_begun.d.next = self.turns_begun.q.val() + 1;
@@ -280,7 +292,7 @@ impl Logic for Segment {
             Step::Idle => first,
             Step::Event => Step::Setup,
             Step::Setup => self.resume.q.val(),
-            Step::Load => step_after_load(is_turn, rest.exists, window, wqe.listed_count.any(), admission),
+            Step::Load => step_after_load(is_turn, rest.exists, is_open, wqe.listed_count.any(), admission),
             Step::Fill => select(fills, step_after_fill(work), Step::Fill),
             Step::Plan => Step::Make,
             Step::Make if has_event => Step::Event,
@@ -301,10 +313,22 @@ impl Logic for Segment {
             _ => work,
         };
 
-        // What is left waits for its turn.
+        // What is left waits for its turn; what was sent is reported.
         let stores = step == Step::Store;
-        self.ready_queue.rx.valid.next = stores && !has_ended && !message.was_queued;
-        self.ready_queue.rx.beat.next = queue_pair;
+        let ends_burst = makes && ends && message.ends_burst;
+        let sent = Sent {
+            is_turn,
+            units: select(is_turn, self.turn_units.q.val(), self.burst_units.q.val()),
+            packet: work.parts.payload,
+            sends_nothing: message.sends_nothing,
+        };
+        let reports_turn = stores && is_turn;
+        self.burst_units.d.next =
+            next_units(self.burst_units.q.val(), sent, makes && !is_turn, ends_burst || (stores && !is_turn));
+        self.turn_units.d.next = next_units(self.turn_units.q.val(), sent, makes && is_turn, reports_turn);
+        self.reports.rx.valid.next = ends_burst || stores;
+        self.reports.rx.beat.next =
+            report_of(queue_pair, sent, ends_burst, stores && !has_ended && !message.was_queued);
         self.rests.write_enable.next = is_sweeping || is_setup || stores || (loads_turn && !rest.exists);
         let index = select(is_setup, event.queue_pair, queue_pair);
         self.rests.write_address.next = select(is_sweeping, sweep_index, index);

@@ -1,4 +1,4 @@
-//! WqeFetch: reads WQEs of the next ready queue pair from the host, up to eight slots at once.
+//! WqeFetch: reads WQEs of the next queue pair in the ready line from the host, up to eight slots at once.
 //!
 //! A host answers after a microsecond, in which the card could send fifty small messages; so fetches overlap,
 //! across queue pairs and within one. Where a WQE begins and ends is not known here. That matters at the end of
@@ -8,14 +8,15 @@
 //! ```text
 //!                       ┌──────────────────────────────────────────────┐
 //!  posted ─────────────>│ producer index ─┐                            │
-//!  from_ready_queue ───>│─> read records ─┴> plan ───> emit ───────────┼──> bursts
+//!  from_ready_line ───>│─> read records ─┴> plan ───> emit ───────────┼──> bursts, report
 //!  resume (wqe_parse) ─>│   fetched index ^             └──────────────┼──> wqe_read
 //!  setup ──────────────>│   ring, state   │                            │
 //!                       │                 └─ slots reserved <──────────┼─── slot_returned (wqe_pair)
 //!                       └──────────────────────────────────────────────┘
 //! ```
 //!
-//! A burst takes 4 cycles, 5 where the ring ends in it: with 7 new slots a burst, 0.6 cycles a slot.
+//! A burst takes 4 cycles, 5 where the ring ends in it: with 7 new slots a burst, 0.6 cycles a slot. How many
+//! slots it takes at most, the ready line says.
 //!
 //! 1. A burst is requested only with room for all of its slots in the queue of slots from the host.
 //! 2. Slots lie within the ring, whatever the producer index is. If it claims more than a ring beyond what was
@@ -25,16 +26,17 @@
 //!    flushed. In other states they wait; each change of the state makes fetch look again.
 //! 4. A setup event or a resume is taken between two bursts; neither waits for the outputs.
 //! 5. While `enable` is low no burst begins, so what was requested drains; queue pairs keep their places in the
-//!    ready queue, and doorbells are recorded (design decision 12). Three cycles after `enable` falls the last
+//!    ready line, and doorbells are recorded (design decision 12). Three cycles after `enable` falls the last
 //!    burst has been counted.
 //! 6. The room that a burst needs in the queues after this block is checked before a queue pair is taken, so a
 //!    burst never waits.
 //! 7. A resume sets the index back or forth; bursts after it have its lap, so that wqe_parse tells an
 //!    overrun that was found before from one that was found after. Where it asks for a single burst, nothing
 //!    is fetched after that burst, as after a stop, unless it has all that was posted.
+//! 8. The ready line is told of each burst, and of each change that stops fetching or lets it go on.
 mod rules;
 
-use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
+use crate::messages::{BURST_SLOTS, FetchReport, FetchResume, FetchTurn, TURN_SIZE_BITS, WqeBurst};
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -45,7 +47,7 @@ use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 use rules::{
     BurstPlan, Fetched, Ring, after_burst, after_resume, ends_single, first_span, is_split, plan_burst,
-    rest_span, ring_of,
+    report_of_burst, report_of_change, rest_span, ring_of,
 };
 
 /// `log2` of the slots in the queue from the host.
@@ -85,10 +87,10 @@ pub struct WqeFetch {
     pub posted: Signal<In, SendsPosted>,
     /// `posted` is valid.
     pub posted_valid: Signal<In, Bit>,
-    /// From ready_queue: queue pair to look at next.
-    pub from_ready_queue: StreamRx<Bits<QUEUE_PAIR_BITS>>,
-    /// To ready_queue: queue pair that may have more to fetch; registered.
-    pub again: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    /// From ready_line: queue pair to look at next.
+    pub from_ready_line: StreamRx<FetchTurn>,
+    /// To ready_line; registered.
+    pub report: StreamTx<FetchReport>,
     /// From wqe_parse: where to continue.
     pub resume: StreamRx<FetchResume>,
     /// From wqe_pair: a slot has left the queue from the host.
@@ -107,8 +109,9 @@ pub struct WqeFetch {
     burst_queue: Fifo<WqeBurst, 6, 7>,
     step: Reg<Step>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
-    again_held: DFF<Bits<QUEUE_PAIR_BITS>>,
-    has_again: Reg<Bit>,
+    size: DFF<Bits<TURN_SIZE_BITS>>,
+    report_held: DFF<FetchReport>,
+    has_report: Reg<Bit>,
     /// Slots that may still be requested.
     #[init(Reg::new(bits(1 << SLOT_QUEUE_BITS)))]
     room: Reg<Bits<SLOT_COUNT_BITS>>,
@@ -130,10 +133,10 @@ impl Logic for WqeFetch {
         let event = self.setup.beat.val();
         let resume = self.resume.beat.val();
 
-        self.again.valid.next = self.has_again.q.val();
-        self.again.beat.next = self.again_held.q.val();
-        if self.again.ready.val() {
-            self.has_again.d.next = false;
+        self.report.valid.next = self.has_report.q.val();
+        self.report.beat.next = self.report_held.q.val();
+        if self.report.ready.val() {
+            self.has_report.d.next = false;
         }
 
         // Doorbells overwrite the producer index; only a restart writes it besides, in a cycle without a
@@ -153,7 +156,8 @@ impl Logic for WqeFetch {
             if is_sweeping || clears_producer { bits::<WORK_INDEX_BITS>(0) } else { posted.producer_index };
 
         // Setup events go first, then resumes, then a burst if there is room for all of it.
-        let may_start = step == Step::Idle && !self.has_again.q.val() && !is_sweeping;
+        let may_report = !self.has_report.q.val() || self.report.ready.val();
+        let may_start = step == Step::Idle && may_report && !is_sweeping;
         let has_room = self.room.q.val() >= BURST_SLOTS
             && self.burst_queue.rx.ready.val()
             && !self.spans.level.val().get_bits::<2>(3).any();
@@ -161,21 +165,22 @@ impl Logic for WqeFetch {
         let takes_resume = may_start && !self.setup.valid.val() && self.resume.valid.val();
         let takes_next =
             may_start && !self.setup.valid.val() && !self.resume.valid.val() && has_room && self.enable.val();
-        self.from_ready_queue.ready.next = takes_next;
+        self.from_ready_line.ready.next = takes_next;
         let chosen = if takes_setup {
             event.queue_pair
         } else if takes_resume {
             resume.queue_pair
         } else {
-            self.from_ready_queue.beat.val()
+            self.from_ready_line.beat.val().queue_pair
         };
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
+            self.size.d.next = self.from_ready_line.beat.val().size;
             self.step.d.next = if takes_setup {
                 Step::Setup
             } else if takes_resume {
                 Step::Resume
-            } else if takes_next && self.from_ready_queue.valid.val() {
+            } else if takes_next && self.from_ready_line.valid.val() {
                 Step::Read
             } else {
                 Step::Idle
@@ -208,33 +213,34 @@ impl Logic for WqeFetch {
         self.fetched.write_enable.next =
             is_sweeping || emits || is_restart || (step == Step::Resume && is_current);
         self.fetched.write_address.next = select(is_sweeping, sweep_index, queue_pair);
+        let after = after_burst(fetched, plan);
         self.fetched.write_data.next = match step {
             Step::Resume => after_resume(fetched, resume),
-            Step::Emit => after_burst(fetched, plan),
+            Step::Emit => after,
             _ => Fetched { ..Default::default() },
         };
 
-        // After a setup event there may be something to fetch, whatever has changed.
+        // What the ready line is told.
         if step == Step::Setup && (!is_restart || clears_producer) {
-            self.again_held.d.next = queue_pair;
-            self.has_again.d.next = true;
+            self.report_held.d.next = report_of_change(queue_pair, true, fetched.is_stopped && !is_restart);
+            self.has_report.d.next = true;
             self.step.d.next = Step::Idle;
         }
         if step == Step::Resume {
-            self.again_held.d.next = queue_pair;
-            self.has_again.d.next = is_current && resume.resumes;
+            self.report_held.d.next = report_of_change(queue_pair, resume.resumes, !resume.resumes);
+            self.has_report.d.next = is_current;
             self.step.d.next = Step::Idle;
         }
         if step == Step::Read {
             self.step.d.next = Step::Plan;
         }
         if step == Step::Plan {
-            self.plan.d.next = plan_burst(ring, fetched, self.producer.read_data.val());
+            self.plan.d.next = plan_burst(ring, fetched, self.producer.read_data.val(), self.size.q.val());
             self.step.d.next = Step::Emit;
         }
         if step == Step::Emit {
-            self.again_held.d.next = queue_pair;
-            self.has_again.d.next = reads && plan.has_more && !fetched.is_single;
+            self.report_held.d.next = report_of_burst(queue_pair, fetched, plan, after);
+            self.has_report.d.next = emits;
             self.step.d.next = if reads && is_split(plan) { Step::EmitRest } else { Step::Idle };
         }
         if step == Step::EmitRest {

@@ -31,7 +31,7 @@ pub(super) struct Acknowledged {
 pub(super) struct Rest {
     /// Bytes are left.
     pub exists: Bit,
-    /// The queue pair is in the ready queue; perhaps for a message that was dropped.
+    /// The queue pair stands in the ready line; perhaps for a message that was dropped.
     pub is_queued: Bit,
     /// WqeParse need not be woken any more.
     pub is_woken: Bit,
@@ -65,7 +65,7 @@ pub(super) struct Rest {
 /// What a message is, besides what is left of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Message {
-    /// The queue pair was in the ready queue when its WQE came.
+    /// The queue pair stood in the ready line when its WQE came.
     pub was_queued: Bit,
     /// The first packet of the WQE has not been made.
     pub starts: Bit,
@@ -108,15 +108,6 @@ pub(super) struct Work {
     pub packets_left: Bits<7>,
 }
 
-/// PSNs of a queue pair in flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub(super) struct Window {
-    /// There are less than 2^15.
-    pub is_open: Bit,
-    /// There are less than 2^14.
-    pub is_half_open: Bit,
-}
-
 /// Whether a message or a turn begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Admission {
@@ -134,7 +125,7 @@ pub(super) struct Admission {
     pub is_woken: Bit,
 }
 
-/// Chooses between a turn of the ready queue and a WQE: WQEs go first until they have had a quantum. `share` is
+/// Chooses between a turn of the ready line and a WQE: WQEs go first until they have had a quantum. `share` is
 /// what they have had, in units of 64 bytes.
 #[kernel]
 pub(super) fn takes_turn(has_turn: Bit, has_wqe: Bit, share: Bits<9>) -> Bit {
@@ -175,36 +166,22 @@ pub(super) fn drops(event: SetupEvent) -> Bit {
     !serves(event.state) || event.kind == SetupKind::Restart
 }
 
-/// Says how much of the window is open, if the next packet has `psn`. All of it is where packets are sent again that
-/// were acknowledged meanwhile.
+/// Says whether the window is open for a packet with `psn`: less than 2^15 PSNs are in flight (protocol 2.1). It is where
+/// packets are sent again that were acknowledged meanwhile.
 #[kernel]
-pub(super) fn window_of(psn: Bits<24>, unacknowledged: Bits<24>) -> Window {
+pub(super) fn is_open(psn: Bits<24>, unacknowledged: Bits<24>) -> Bit {
     let in_flight = psn - unacknowledged;
-    let is_past = in_flight.get_bit(23);
-    let is_open = !in_flight.get_bits::<9>(PSN_WINDOW_BITS).any();
-    Window {
-        is_open: is_past || is_open,
-        is_half_open: is_past || (is_open && !in_flight.get_bit(PSN_WINDOW_BITS - 1)),
-    }
+    in_flight.get_bit(23) || !in_flight.get_bits::<9>(PSN_WINDOW_BITS).any()
 }
 
-/// Says whether a queue pair whose WQE after this one is held can be woken: the rest is sent without another
-/// turn, or with one that no other queue pair and no acknowledgement can delay.
-#[kernel]
-pub(super) fn is_near_end(length: Bits<32>, window: Window, is_alone: Bit) -> Bit {
-    length <= QUANTUM || (length <= 2 * QUANTUM && is_alone && window.is_half_open)
-}
-
-/// Decides whether a message begins, or a turn of one; `is_alone` says that no other queue pair is in the ready
-/// queue.
+/// Decides whether a message begins, or a turn of one.
 #[kernel]
 pub(super) fn admit(
     is_turn: Bit,
     wqe: CheckedWqe,
     life: Life,
     rest: Rest,
-    window: Window,
-    is_alone: Bit,
+    is_open: Bit,
     epoch: Bits<EPOCH_BITS>,
 ) -> Admission {
     let is_served = life.serves && life.generation == wqe.header.generation;
@@ -212,11 +189,10 @@ pub(super) fn admit(
     let is_good = is_served && is_success && !wqe.header.is_empty;
     let has_one_packet = wqe.kind.is_read || wqe.kind.is_local || wqe.plan.first_psn == wqe.header.last_psn;
     let waits = !is_turn && rest.exists;
-    let begins_turn = is_turn && rest.exists && window.is_open;
-    // WqeParse accepts no WQE until it is woken.
+    let begins_turn = is_turn && rest.exists && is_open;
+    // WqeParse accepts no WQE until it is woken: with the last turn, or if there is none.
     let holds = select(is_turn, !rest.is_woken, wqe.plan.is_long && !wqe.header.is_empty);
-    let is_near = is_near_end(select(is_turn, rest.length, wqe.length), window, is_alone);
-    let ends_hold = holds && (is_near || (!is_turn && !is_good));
+    let ends_hold = holds && select(is_turn, rest.length <= QUANTUM, !is_good || wqe.length <= QUANTUM);
     let begins = !is_turn || begins_turn;
     Admission {
         waits,
@@ -234,13 +210,13 @@ pub(super) fn admit(
 pub(super) fn step_after_load(
     is_turn: Bit,
     has_rest: Bit,
-    window: Window,
+    is_open: Bit,
     is_listed: Bit,
     admission: Admission,
 ) -> Step {
     if admission.waits || (is_turn && !has_rest) {
         Step::Idle
-    } else if is_turn && !window.is_open {
+    } else if is_turn && !is_open {
         Step::Store
     } else if !is_turn && is_listed {
         Step::Fill
@@ -348,7 +324,7 @@ pub(super) fn stored(current: Rest, has_ended: Bit) -> Rest {
     Rest { exists: !has_ended, is_queued: !has_ended, ..current }
 }
 
-/// Record of a queue pair after an event. One whose message was dropped stays in the ready queue until its turn
+/// Record of a queue pair after an event. One whose message was dropped stays in the ready line until its turn
 /// comes.
 #[kernel]
 pub(super) fn after_event(rest: Rest, event: SetupEvent) -> Rest {
@@ -402,7 +378,7 @@ pub(super) fn begin_work(is_turn: Bit, wqe: CheckedWqe, rest: Rest, admission: A
     }
 }
 
-/// Says whether the WQE at the input waits for the ready queue, after a step.
+/// Says whether the WQE at the input waits for the ready line, after a step.
 #[kernel]
 pub(super) fn blocked_after(step: Step, is_blocked: Bit, waits: Bit) -> Bit {
     match step {

@@ -1,10 +1,10 @@
 //! Decisions of the block about one burst.
-use crate::messages::{BURST_SLOTS, FetchResume, LAP_BITS};
+use crate::messages::{BURST_SLOTS, FetchReport, FetchResume, LAP_BITS, TURN_SIZE_BITS, slots_of_turn};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::host::HostSpan;
 use rnic_messages::setup::SetupEvent;
-use rnic_messages::sizes::{GENERATION_BITS, WORK_INDEX_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
 /// Bits of the offset of a slot in its ring.
 pub(super) const OFFSET_BITS: usize = rnic_layout::limits::SEND_SLOTS_LOG2_MAX as usize;
@@ -46,7 +46,7 @@ pub(super) struct BurstPlan {
     pub is_due: Bit,
     /// The producer index claims more slots than the ring has: the burst has none.
     pub is_overrun: Bit,
-    /// More slots were posted than one burst takes.
+    /// More slots were posted than the burst takes.
     pub has_more: Bit,
     /// Slots, 1 to 8.
     pub count: Bits<4>,
@@ -78,12 +78,18 @@ pub(super) fn ring_of(event: SetupEvent) -> Ring {
 
 /// Plans a burst from the producer index and the index to fetch next, both free-running.
 #[kernel]
-pub(super) fn plan_burst(ring: Ring, fetched: Fetched, producer: Bits<WORK_INDEX_BITS>) -> BurstPlan {
+pub(super) fn plan_burst(
+    ring: Ring,
+    fetched: Fetched,
+    producer: Bits<WORK_INDEX_BITS>,
+    size: Bits<TURN_SIZE_BITS>,
+) -> BurstPlan {
+    let most = slots_of_turn(size);
     let available = producer - fetched.index;
     let ring_slots = bits::<WORK_INDEX_BITS>(1) << ring.slots_log2;
     let slot = fetched.index & (ring_slots - 1);
     let slots_to_end = ring_slots - slot;
-    let has_more = available > BURST_SLOTS;
+    let has_more = available > bit_cast::<WORK_INDEX_BITS, 4>(most);
     // One slot more than the ring has: the slot of the overlap has completed and was posted again, after all
     // others.
     let is_posted_anew = fetched.overlaps && available == ring_slots | 1;
@@ -91,7 +97,7 @@ pub(super) fn plan_burst(ring: Ring, fetched: Fetched, producer: Bits<WORK_INDEX
         is_due: fetches(ring.state, fetched.replays) && !fetched.is_stopped && available.any(),
         is_overrun: available > ring_slots && !is_posted_anew,
         has_more,
-        count: if has_more { bits::<4>(BURST_SLOTS) } else { available.get_bits::<4>(0) },
+        count: select(has_more, most, available.get_bits::<4>(0)),
         offset: slot.get_bits::<OFFSET_BITS>(0),
         to_end: if slots_to_end > BURST_SLOTS {
             bits::<4>(BURST_SLOTS)
@@ -107,7 +113,7 @@ pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
     let advance = if plan.is_overrun {
         bits::<4>(0)
     } else if plan.has_more {
-        bits::<4>(BURST_SLOTS - 1)
+        plan.count - 1
     } else {
         plan.count
     };
@@ -124,6 +130,33 @@ pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
 #[kernel]
 pub(super) fn ends_single(fetched: Fetched, plan: BurstPlan) -> Bit {
     fetched.is_single && plan.has_more && !plan.is_overrun
+}
+
+/// What the ready line is told after a burst, of which `after` is the record.
+#[kernel]
+pub(super) fn report_of_burst(
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    fetched: Fetched,
+    plan: BurstPlan,
+    after: Fetched,
+) -> FetchReport {
+    FetchReport {
+        queue_pair,
+        has_more: plan.has_more && !plan.is_overrun && !fetched.is_single,
+        is_stopped: after.is_stopped,
+        begins_burst: true,
+    }
+}
+
+/// What the ready line is told when `is_stopped` may have changed. After a setup event there may be something to
+/// fetch, whatever has changed.
+#[kernel]
+pub(super) fn report_of_change(
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    has_more: Bit,
+    is_stopped: Bit,
+) -> FetchReport {
+    FetchReport { queue_pair, has_more, is_stopped, begins_burst: false }
 }
 
 /// The record after wqe_parse has told where to continue, or to stop.
@@ -189,23 +222,30 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_takes_what_was_posted_up_to_eight_slots_and_splits_where_the_ring_ends() {
-        // log2 of the ring, index, slots posted; then slots of the burst, whether more follow, offset, slots to
-        // the end.
-        for (slots_log2, index, posted, count, has_more, offset, to_end) in [
-            (6, 0, 1, 1, false, 0, 8),
-            (6, 0, 8, 8, false, 0, 8),
-            (6, 0, 9, 8, true, 0, 8),
-            (6, 0, 64, 8, true, 0, 8),
-            (6, 56, 8, 8, false, 56, 8),
-            (6, 57, 8, 8, false, 57, 7),
-            (6, 63, 2, 2, false, 63, 1),
-            (6, 0xffff, 2, 2, false, 63, 1),
-            (15, 0x7fff, 9, 8, true, 0x7fff, 1),
+    fn a_burst_takes_what_was_posted_up_to_the_slots_of_the_turn_and_splits_where_the_ring_ends() {
+        // Size of the turn, log2 of the ring, index, slots posted; then slots of the burst, whether more follow,
+        // offset, slots to the end.
+        for (size, slots_log2, index, posted, count, has_more, offset, to_end) in [
+            (3, 6, 0, 1, 1, false, 0, 8),
+            (3, 6, 0, 8, 8, false, 0, 8),
+            (3, 6, 0, 9, 8, true, 0, 8),
+            (3, 6, 0, 64, 8, true, 0, 8),
+            (0, 6, 0, 1, 1, false, 0, 8),
+            (0, 6, 0, 2, 2, false, 0, 8),
+            (0, 6, 0, 3, 2, true, 0, 8),
+            (1, 6, 0, 4, 3, true, 0, 8),
+            (2, 6, 0, 5, 5, false, 0, 8),
+            (2, 6, 60, 6, 5, true, 60, 4),
+            (3, 6, 56, 8, 8, false, 56, 8),
+            (3, 6, 57, 8, 8, false, 57, 7),
+            (3, 6, 63, 2, 2, false, 63, 1),
+            (3, 6, 0xffff, 2, 2, false, 63, 1),
+            (3, 15, 0x7fff, 9, 8, true, 0x7fff, 1),
         ] {
             let name = format!("2^{slots_log2} slots, {posted} posted at {index:#x}");
             let producer = bits::<16>(index) + posted;
-            let plan = plan_burst(ring(QpState::ReadyToSend, slots_log2), fetched(index), producer);
+            let plan =
+                plan_burst(ring(QpState::ReadyToSend, slots_log2), fetched(index), producer, bits(size));
             let expected = BurstPlan {
                 is_due: true,
                 is_overrun: false,
@@ -237,7 +277,11 @@ mod tests {
             (QpState::SendQueueDrain, fetched(5), 6, false),
             (QpState::Error, fetched(5), 6, true),
         ] {
-            assert_eq!(plan_burst(ring(state, 6), fetched, bits(producer)).is_due, expected, "{state:?}");
+            assert_eq!(
+                plan_burst(ring(state, 6), fetched, bits(producer), bits(3)).is_due,
+                expected,
+                "{state:?}"
+            );
         }
     }
 
@@ -248,7 +292,7 @@ mod tests {
             [(64, false, false), (65, false, true), (65, true, false), (66, true, true), (0xffff, true, true)]
         {
             let fetched = Fetched { overlaps, ..fetched(3) };
-            let plan = plan_burst(ring(QpState::ReadyToSend, 6), fetched, bits::<16>(3) + claimed);
+            let plan = plan_burst(ring(QpState::ReadyToSend, 6), fetched, bits::<16>(3) + claimed, bits(3));
             assert_eq!(plan.is_overrun, expected, "{claimed} slots, {overlaps}");
         }
     }
@@ -259,13 +303,20 @@ mod tests {
             (false, false, 5, true, (105, false, false)),
             (false, false, 8, false, (108, false, false)),
             (false, true, 8, false, (107, false, true)),
+            (false, true, 2, false, (101, false, true)),
             (true, true, 8, false, (100, true, false)),
             (true, true, 8, true, (100, true, true)),
         ] {
             let plan = BurstPlan { is_overrun, has_more, count: bits(count), ..BurstPlan::default() };
-            let after = after_burst(Fetched { overlaps, ..fetched(100) }, plan);
+            let before = Fetched { overlaps, ..fetched(100) };
+            let after = after_burst(before, plan);
+            let report = report_of_burst(bits(7), before, plan, after);
+            assert_eq!((report.has_more, report.is_stopped), (has_more && !is_overrun, is_overrun));
             assert_eq!((after.index.to_u64(), after.is_stopped, after.overlaps), expected);
-            let after = after_burst(Fetched { overlaps, is_single: true, ..fetched(100) }, plan);
+            let before = Fetched { is_single: true, ..before };
+            let after = after_burst(before, plan);
+            let report = report_of_burst(bits(7), before, plan, after);
+            assert_eq!((report.has_more, report.is_stopped), (false, after.is_stopped));
             let is_stopped = is_overrun || has_more;
             assert_eq!((after.index.to_u64(), after.is_stopped), (expected.0, is_stopped), "a single burst");
             assert!(!after.is_single);

@@ -25,12 +25,18 @@ struct Queue {
 struct Expected {
     bursts: VecDeque<WqeBurst>,
     spans: VecDeque<HostSpan>,
-    again: VecDeque<u64>,
+    reports: VecDeque<FetchReport>,
 }
 
 impl Queue {
+    /// What the ready line is told of a change.
+    fn report(&self, number: u64, has_more: bool) -> FetchReport {
+        FetchReport { queue_pair: bits(number), has_more, is_stopped: self.is_stopped, begins_burst: false }
+    }
+
     /// Takes a turn; returns the slots requested.
-    fn turn(&mut self, number: u64, expected: &mut Expected) -> u64 {
+    fn turn(&mut self, number: u64, size: u64, expected: &mut Expected) -> u64 {
+        let most = [2, 3, 5, 8][size as usize];
         let available = self.producer.wrapping_sub(self.index);
         let is_active = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
             .map(|s| s as u64)
@@ -40,20 +46,21 @@ impl Queue {
             return 0;
         }
         let is_overrun = available > self.slots + u16::from(self.overlaps);
-        let count = available.min(8);
+        let count = available.min(most);
         expected.bursts.push_back(WqeBurst {
             queue_pair: bits(number),
             generation: bits(self.generation),
             first_index: bits(self.index.into()),
             count: bits(count.into()),
             lap: bits(self.lap),
-            ends_queue: available <= 8,
+            ends_queue: available <= most,
             is_overrun,
-            is_single: self.is_single && available > 8 && !is_overrun,
+            is_single: self.is_single && available > most && !is_overrun,
             is_kept: false,
         });
         if is_overrun {
             (self.is_stopped, self.is_single) = (true, false);
+            expected.reports.push_back(FetchReport { begins_burst: true, ..self.report(number, false) });
             return 0;
         }
         let offset = self.index % self.slots;
@@ -66,12 +73,11 @@ impl Queue {
                     .push_back(HostSpan { address: bits(address), length: bits(64 * u64::from(count)) });
             }
         }
-        self.overlaps = available > 8;
+        self.overlaps = available > most;
         self.index = self.index.wrapping_add(count - u16::from(self.overlaps));
-        if self.overlaps && !self.is_single {
-            expected.again.push_back(number);
-        }
         self.is_stopped = self.is_single && self.overlaps;
+        let has_more = self.overlaps && !self.is_single;
+        expected.reports.push_back(FetchReport { begins_burst: true, ..self.report(number, has_more) });
         self.is_single = false;
         count.into()
     }
@@ -92,7 +98,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
         let mut bench = Bench::clocked(WqeFetch::default(), |block| &mut block.clock).in_lock_step();
         let (mut setup, mut turns) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
         let mut schedule = Source::of_tokens([], stalls);
-        let (mut spans, mut bursts, mut again) =
+        let (mut spans, mut bursts, mut reports) =
             (Sink::new(stalls), Sink::new(stalls), Sink::new(Stalls::Sink));
         let mut queues = [Queue::default(); 4];
         let mut expected = Expected::default();
@@ -134,7 +140,8 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 });
             }
             if schedule.is_done() {
-                schedule.push(bits(number as u64));
+                let size = Stimulus::sample(&mut random);
+                schedule.push(FetchTurn { queue_pair: bits(number as u64), size });
             }
             let posted = random.random_range(0..4usize);
             let queue = queues[posted];
@@ -157,10 +164,10 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             bench.block.enable.next = is_enabled;
             setup.drive(&mut bench.block.setup, &mut random);
             turns.drive(&mut bench.block.resume, &mut random);
-            schedule.drive(&mut bench.block.from_ready_queue, &mut random);
+            schedule.drive(&mut bench.block.from_ready_line, &mut random);
             spans.drive(&mut bench.block.wqe_read, &mut random);
             bursts.drive(&mut bench.block.bursts, &mut random);
-            again.drive(&mut bench.block.again, &mut random);
+            reports.drive(&mut bench.block.report, &mut random);
             bench.settle();
 
             if rings {
@@ -168,9 +175,8 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             }
             let event = setup.sample(&bench.block.setup).then(|| bench.block.setup.beat.val());
             let turn = turns.sample(&bench.block.resume).then(|| bench.block.resume.beat.val());
-            let next = schedule
-                .sample(&bench.block.from_ready_queue)
-                .then(|| bench.block.from_ready_queue.beat.val());
+            let next =
+                schedule.sample(&bench.block.from_ready_line).then(|| bench.block.from_ready_line.beat.val());
             assert!(u8::from(event.is_some()) + u8::from(turn.is_some()) + u8::from(next.is_some()) < 2);
             if let Some(event) = event {
                 let number = event.queue_pair.to_u64();
@@ -184,7 +190,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                     (queue.is_stopped, queue.is_single, queue.overlaps) = (false, false, false);
                     (queue.replays, queue.lap) = (false, 0);
                 }
-                expected.again.push_back(number);
+                expected.reports.push_back(queue.report(number, true));
             }
             if let Some(turn) = turn {
                 let queue = &mut queues[turn.queue_pair.to_u64() as usize];
@@ -195,15 +201,16 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                     if turn.resumes {
                         queue.index = turn.slot_index.to_u64() as u16;
                         queue.overlaps = false;
-                        expected.again.push_back(turn.queue_pair.to_u64());
                     }
+                    expected.reports.push_back(queue.report(turn.queue_pair.to_u64(), turn.resumes));
                 }
             }
             if let Some(next) = next {
                 assert!(is_enabled, "a turn is taken while nothing may be begun");
                 let spans_before = expected.spans.len();
                 let bursts_before = expected.bursts.len();
-                under_way += queues[next.to_u64() as usize].turn(next.to_u64(), &mut expected);
+                let number = next.queue_pair.to_u64();
+                under_way += queues[number as usize].turn(number, next.size.to_u64(), &mut expected);
                 wraps += usize::from(expected.spans.len() == spans_before + 2);
                 if expected.bursts.len() > bursts_before {
                     burst_count += 1;
@@ -219,12 +226,12 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             if let Some(span) = spans.sample(&bench.block.wqe_read) {
                 assert_eq!(Some(span), expected.spans.pop_front());
             }
-            if let Some(number) = again.sample(&bench.block.again) {
-                assert_eq!(Some(number.to_u64()), expected.again.pop_front());
+            if let Some(report) = reports.sample(&bench.block.report) {
+                assert_eq!(Some(report), expected.reports.pop_front());
             }
             bench.tick();
         }
-        assert!(expected.bursts.len() < 80 && expected.spans.len() < 20 && expected.again.len() < 3);
+        assert!(expected.bursts.len() < 80 && expected.spans.len() < 20 && expected.reports.len() < 3);
         assert!(bench.block.burst_count.val().to_u64() + 1 >= burst_count);
         assert!(burst_count > 60 && wraps > 0 && overruns > 2, "{burst_count} {wraps} {overruns}");
         assert!(most > 400, "{most}: the queue of slots was the limit for a while");
@@ -239,23 +246,23 @@ fn a_burst_takes_four_cycles() {
     let mut start = event(SetupKind::Restart, 0, QpState::ReadyToSend, 0);
     start.path.send_slots_log2 = bits(10);
     let mut setup = Source::of_tokens([start], Stalls::None);
-    let mut schedule = Source::new([], Stalls::None);
+    let mut schedule = Source::of_tokens([], Stalls::None);
     let mut spans = Sink::new(Stalls::None);
     bench.block.enable.next = true;
     bench.block.bursts.ready.next = true;
-    bench.block.again.ready.next = true;
+    bench.block.report.ready.next = true;
     bench.block.posted.next = SendsPosted { queue_pair: bits(0), producer_index: bits(500) };
     for cycle in 0..260 {
         bench.block.posted_valid.next = cycle == 10;
         setup.drive(&mut bench.block.setup, &mut random);
         if cycle == 20 {
-            (0..80).for_each(|_| schedule.push(Stimulus::from_number(&0u8.into())));
+            (0..80).for_each(|_| schedule.push(FetchTurn { queue_pair: bits(0), size: bits(3) }));
         }
-        schedule.drive(&mut bench.block.from_ready_queue, &mut random);
+        schedule.drive(&mut bench.block.from_ready_line, &mut random);
         spans.drive(&mut bench.block.wqe_read, &mut random);
         bench.settle();
         setup.sample(&bench.block.setup);
-        schedule.sample(&bench.block.from_ready_queue);
+        schedule.sample(&bench.block.from_ready_line);
         spans.sample(&bench.block.wqe_read);
         bench.tick();
     }

@@ -28,12 +28,8 @@ fn served() -> Life {
     Life { serves: true, generation: bits(3) }
 }
 
-fn open() -> Window {
-    Window { is_open: true, is_half_open: true }
-}
-
 #[test]
-fn wqes_and_the_ready_queue_have_a_quantum_each() {
+fn wqes_and_turns_have_a_quantum_each() {
     // A quantum is 256 units of 64 bytes.
     for (has_turn, has_wqe, share, expected) in [
         (false, false, 0, false),
@@ -84,7 +80,7 @@ fn packets_are_made_in_rts_and_sqd_and_a_new_life_drops_what_is_left() {
         {
             let event = event(kind, 5, state, 3);
             assert_eq!(drops(event), dropping, "{kind:?} {state:?}");
-            // The queue pair stays in the ready queue until its turn.
+            // The queue pair stays in the ready line until its turn.
             assert_eq!(after_event(rest, event), Rest { exists: !dropping, ..rest }, "{kind:?} {state:?}");
         }
     }
@@ -96,37 +92,18 @@ fn packets_are_made_in_rts_and_sqd_and_a_new_life_drops_what_is_left() {
 
 #[test]
 fn the_window_is_open_below_2_to_15_psns() {
-    for (in_flight, is_open, is_half_open) in [
-        (0, true, true),
-        ((1 << 14) - 1, true, true),
-        (1 << 14, true, false),
-        ((1 << 15) - 1, true, false),
-        (1 << 15, false, false),
-        (1 << 22, false, false),
+    for (in_flight, expected) in [
+        (0, true),
+        ((1 << 15) - 1, true),
+        (1 << 15, false),
+        (1 << 22, false),
         // Acknowledged meanwhile.
-        (0xff_ffff, true, true),
+        (0xff_ffff, true),
     ] {
         for unacknowledged in [0, 0xff_f000u64] {
             let psn = bits((unacknowledged + in_flight) & 0xff_ffff);
-            let window = window_of(psn, bits(unacknowledged));
-            assert_eq!(window, Window { is_open, is_half_open }, "{in_flight}");
+            assert_eq!(is_open(psn, bits(unacknowledged)), expected, "{in_flight}");
         }
-    }
-}
-
-#[test]
-fn the_end_of_a_long_message_is_near_when_no_response_can_delay_it() {
-    let half = open();
-    let full = Window { is_half_open: false, ..open() };
-    for (length, window, is_alone, expected) in [
-        (QUANTUM, full, false, true),
-        (QUANTUM + 1, half, true, true),
-        (QUANTUM + 1, half, false, false),
-        (QUANTUM + 1, full, true, false),
-        (2 * QUANTUM, half, true, true),
-        (2 * QUANTUM + 1, half, true, false),
-    ] {
-        assert_eq!(is_near_end(bits(length), window, is_alone), expected, "{length} {is_alone}");
     }
 }
 
@@ -164,14 +141,14 @@ fn a_wqe_is_sent_if_its_queue_pair_sends_and_it_is_right() {
         ),
     ];
     for (name, wqe, life, is_good, is_split) in rows {
-        let admission = admit(false, wqe, life, Rest::default(), open(), true, bits(0));
+        let admission = admit(false, wqe, life, Rest::default(), true, bits(0));
         assert_eq!((admission.is_good, admission.is_split), (is_good, is_split), "{name}");
         assert_eq!((admission.waits, admission.begins_turn), (false, false), "{name}");
         let message = message_of(false, wqe, false, admission.is_good);
         assert_eq!(message.sends_nothing, !is_good || wqe.kind.is_local, "{name}");
         assert_eq!(message.is_local, is_good && wqe.kind.is_local, "{name}");
         assert!(message.starts, "{name}");
-        let waits = admit(false, wqe, life, Rest { exists: true, ..Rest::default() }, open(), true, bits(0));
+        let waits = admit(false, wqe, life, Rest { exists: true, ..Rest::default() }, true, bits(0));
         assert!(waits.waits && !waits.wakes, "{name} behind a long message");
     }
 }
@@ -187,51 +164,49 @@ fn wqe_parse_is_woken_once_for_each_long_message() {
     let left =
         |length: u64, is_woken| Rest { exists: true, is_woken, length: bits(length), ..Rest::default() };
     let none = Rest::default();
-    let closed = Window::default();
-    // A turn, WQE, what is left, window, alone; woken now, need not be woken any more.
-    let rows: [(bool, CheckedWqe, Rest, Window, bool, bool, bool); 11] = [
-        (false, wqe(2), none, open(), true, false, true),
-        (false, long(2 * QUANTUM, 3), none, open(), true, true, true),
-        (false, long(2 * QUANTUM, 3), none, open(), false, false, false),
-        (false, long(2 * QUANTUM + 1, 3), none, open(), true, false, false),
+    // A turn, WQE, what is left, whether the window is open; woken now, need not be woken any more.
+    let rows: [(bool, CheckedWqe, Rest, bool, bool, bool); 9] = [
+        (false, wqe(2), none, true, false, true),
+        (false, long(2 * QUANTUM, 3), none, true, false, false),
+        (false, long(QUANTUM + 1, 3), none, true, false, false),
+        // What is left of it when it is sent again.
+        (false, long(QUANTUM, 3), none, true, true, true),
         // Nothing of it is sent.
-        (false, long(2 * QUANTUM + 1, 4), none, open(), true, true, true),
-        (true, wqe(0), left(QUANTUM, false), open(), false, true, true),
-        (true, wqe(0), left(QUANTUM, false), closed, false, false, false),
-        (true, wqe(0), left(QUANTUM + 1, false), open(), false, false, false),
-        (true, wqe(0), left(QUANTUM + 1, false), open(), true, true, true),
-        (true, wqe(0), left(QUANTUM, true), open(), false, false, true),
-        (true, wqe(0), Rest { exists: false, ..left(QUANTUM, false) }, open(), true, false, false),
+        (false, long(2 * QUANTUM, 4), none, true, true, true),
+        (true, wqe(0), left(QUANTUM, false), true, true, true),
+        (true, wqe(0), left(QUANTUM, false), false, false, false),
+        (true, wqe(0), left(QUANTUM + 1, false), true, false, false),
+        (true, wqe(0), left(QUANTUM, true), true, false, true),
     ];
-    for (index, (is_turn, wqe, rest, window, is_alone, wakes, is_woken)) in rows.into_iter().enumerate() {
-        let admission = admit(is_turn, wqe, served(), rest, window, is_alone, bits(0));
-        let stale = admit(is_turn, wqe, served(), rest, window, is_alone, bits(1));
+    for (index, (is_turn, wqe, rest, is_open, wakes, is_woken)) in rows.into_iter().enumerate() {
+        let admission = admit(is_turn, wqe, served(), rest, is_open, bits(0));
+        let stale = admit(is_turn, wqe, served(), rest, is_open, bits(1));
         assert_eq!(stale.wakes, is_turn && admission.wakes, "a WQE of an older epoch wakes nobody");
         assert_eq!((admission.wakes, admission.is_woken), (wakes, is_woken), "row {index}");
-        assert_eq!(admission.begins_turn, is_turn && rest.exists && window.is_open, "row {index}");
+        assert_eq!(admission.begins_turn, is_turn && rest.exists && is_open, "row {index}");
         assert_eq!(begin_work(is_turn, wqe, rest, admission).rest.is_woken, is_woken, "row {index}");
     }
+    let gone = admit(true, wqe(0), served(), Rest { exists: false, ..left(QUANTUM, false) }, true, bits(0));
+    assert!(!gone.wakes && !gone.begins_turn, "what was dropped has no turn");
 }
 
 #[test]
 fn a_turn_needs_something_left_and_an_open_window() {
     let plain = Admission::default();
     let split = Admission { is_split: true, ..plain };
-    let waits = Admission { waits: true, ..plain };
-    let closed = Window::default();
-    for (is_turn, has_rest, window, is_listed, admission, expected) in [
-        (false, false, closed, false, plain, Step::Make),
-        (false, false, closed, false, split, Step::Plan),
-        (false, false, closed, true, plain, Step::Fill),
-        (false, false, closed, true, split, Step::Fill),
-        (false, true, open(), true, waits, Step::Idle),
-        (true, false, open(), false, plain, Step::Idle),
-        (true, true, closed, false, plain, Step::Store),
-        (true, true, open(), false, plain, Step::Plan),
-        (true, true, open(), true, plain, Step::Plan),
+    for (is_turn, has_rest, is_open, is_listed, admission, expected) in [
+        (false, false, false, false, plain, Step::Make),
+        (false, false, false, false, split, Step::Plan),
+        (false, false, false, true, plain, Step::Fill),
+        (false, false, false, true, split, Step::Fill),
+        (false, true, true, true, Admission { waits: true, ..plain }, Step::Idle),
+        (true, false, true, false, plain, Step::Idle),
+        (true, true, false, false, plain, Step::Store),
+        (true, true, true, false, plain, Step::Plan),
+        (true, true, true, true, plain, Step::Plan),
     ] {
-        let step = step_after_load(is_turn, has_rest, window, is_listed, admission);
-        assert_eq!(step, expected, "{is_turn} {has_rest} {window:?} {is_listed}");
+        let step = step_after_load(is_turn, has_rest, is_open, is_listed, admission);
+        assert_eq!(step, expected, "{is_turn} {has_rest} {is_open} {is_listed}");
     }
 }
 
@@ -317,7 +292,7 @@ fn a_list_is_stored_before_its_message_is_planned() {
 }
 
 #[test]
-fn what_is_left_is_queued_and_a_wqe_behind_it_waits_until_it_is_stored() {
+fn what_is_left_stands_in_line_and_a_wqe_behind_it_waits_until_it_is_stored() {
     for has_ended in [false, true] {
         let stored = stored(Rest { psn: bits(9), ..Rest::default() }, has_ended);
         assert_eq!((stored.exists, stored.is_queued, stored.psn), (!has_ended, !has_ended, bits(9)));

@@ -29,6 +29,14 @@ impl Addresses {
         Self { all, used: BTreeMap::new() }
     }
 
+    /// Gives up all addresses that need more than `bits` bits. Returns whether any are left.
+    pub(crate) fn limit(&mut self, bits: u32) -> bool {
+        let end = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
+        self.all.iter_mut().for_each(|range| range.end = range.end.min(end));
+        self.all.retain(|range| !range.is_empty());
+        !self.all.is_empty()
+    }
+
     /// Allocates contiguous addresses, or returns `None` if no range is long enough.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<u64> {
         let pages = bytes.div_ceil(PAGE_BYTES).max(1).checked_add(1)?;
@@ -83,6 +91,26 @@ mod tests {
     fn a_range_without_a_page_gives_nothing() {
         for range in [0..0, 1..0x1fff, u64::MAX - 1..u64::MAX] {
             assert_eq!(Addresses::new(Some(range)).allocate(1), None);
+        }
+    }
+
+    #[test]
+    fn addresses_are_no_longer_than_the_cards() {
+        let ranges = || Addresses::new([0x1000..0x4000, 0x6000..0x9000, 1 << 40..1 << 41]);
+        for (bits, expected) in [
+            (64, vec![0x1000, 0x6000, 1 << 40]),
+            (40, vec![0x1000, 0x6000]),
+            (15, vec![0x1000, 0x6000]),
+            (14, vec![0x1000]),
+            (12, vec![]),
+        ] {
+            let mut addresses = ranges();
+            assert_eq!(addresses.limit(bits), !expected.is_empty(), "{bits} bits");
+            let given: Vec<u64> =
+                std::iter::from_fn(|| addresses.allocate(4096)).take(expected.len()).collect();
+            assert_eq!(given, expected, "{bits} bits");
+            let last = addresses.allocate(4096);
+            assert!(last.is_none_or(|address| bits == 64 || address >> bits == 0), "{bits} bits: {last:x?}");
         }
     }
 

@@ -228,7 +228,7 @@ impl RegionShared {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RegisterError {
-    /// Why.
+    /// Why it is not registered.
     #[source]
     pub error: Error,
     /// The memory, unless the card may have it nevertheless: it has not answered. It is kept until a reset then.

@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | path | what commands set | Setup |
 //! | producer | WQEs posted | any cycle, by the doorbell; Setup |
-//! | record | expected PSN, MSN, NAK sent, failed, WQEs consumed; kind of the message that is arriving; of a WRITE its key, its length, the bytes received, and the address of the next | Setup, Decide, Flush |
+//! | record | expected PSN, MSN, NAK sent, failed, established, WQEs consumed; kind of the message that is arriving; of a WRITE its key, its length, the bytes received, and the address of the next | Setup, Decide, Flush |
 //!
 //! 1. Checks are made in the order of protocol 3.1: a packet that fails the first step is dropped and moves one
 //!    counter; then PSN, opcode, rights, receive WQE, length.
@@ -52,10 +52,12 @@
 //! 11. A duplicate READ or atomic is forwarded if the queue pair has the right, and changes nothing here; the READ
 //!     responder looks for what it asks for again. It is not counted among those in flight (protocol 3.4, 3.5).
 //!
+//! 12. The first packet that is executed in RTR tells control so, once in the life of the queue pair (protocol 3.9).
+//!
 //! SEND, WRITE, READ and atomics are served. Reset sweeps all records, which takes 1,024 cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
 use crate::messages::{AdmitCounts, Admitted, AtomicOperands, ReceiveWqeRequest, Stop};
 use check::{Findings, findings_of, needs_wqe};
-use forward::{admitted_of, is_forwarded, operands_of, wqe_request_of};
+use forward::{Established, admitted_of, is_forwarded, notice_of, operands_of, wqe_request_of};
 use outcome::{counts_of, outcome_of};
 use posted_wqes::PostedWqes;
 use record::{AdmitPath, AdmitRecord, QueuePairs, Stopped};
@@ -68,7 +70,9 @@ use rnic_layout::state::QpState;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::read::{READ_COUNT_BITS, ReadsServed};
-use rnic_messages::setup::{SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup};
+use rnic_messages::setup::{
+    QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup,
+};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
 use step::{Step, choice_of, setting_of, step_after, sweep_after};
 
@@ -125,6 +129,8 @@ pub struct Admit {
     pub wqe_request: StreamTx<ReceiveWqeRequest>,
     /// To control: SRQs that hold fewer WQEs than their limit; registered.
     pub srq_limit: StreamTx<SrqLimitNotice>,
+    /// To control: communication of a queue pair is established; registered.
+    pub established: StreamTx<QpNotice>,
     /// A packet was forwarded to `admitted`; registered.
     pub enters: Signal<Out, Bit>,
 
@@ -143,6 +149,9 @@ pub struct Admit {
     #[init(Fifo::new(Storage::Block))]
     operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
     posted_wqes: PostedWqes,
+    /// Room for all queue pairs.
+    #[init(Fifo::new(Storage::Block))]
+    established_queue: Fifo<Established, QUEUE_PAIR_BITS, 11>,
 
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
@@ -165,6 +174,9 @@ impl Logic for Admit {
         StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.posted_wqes.srq_limit);
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
         StreamTx::<ReceiveWqeRequest>::link(&mut self.wqe_request, &mut self.requests_queue.tx);
+        self.established.valid.next = self.established_queue.tx.valid.val();
+        self.established.beat.next = notice_of(self.established_queue.tx.beat.val());
+        self.established_queue.tx.ready.next = self.established.ready.val();
 
         // What is done next.
         let step = self.step.q.val();
@@ -239,6 +251,8 @@ impl Logic for Admit {
         );
         if compares || step == Step::Look {
             self.findings.d.next = compared;
+            self.findings.d.next.may_establish =
+                compared.may_establish && self.established_queue.rx.ready.val();
         }
         if step == Step::Share {
             self.findings.d.next.has_wqe = has_posted;
@@ -261,6 +275,11 @@ impl Logic for Admit {
         self.requests_queue.rx.beat.next = wqe_request_of(path);
         self.posted_wqes.takes_srq_wqe.next = decides && outcome.takes_wqe && path.is_shared;
         self.posted_wqes.reaches_limit.next = decides && outcome.wants_wqe && found.is_low;
+        self.established_queue.rx.valid.next = decides && outcome.establishes;
+        self.established_queue.rx.beat.next = Established {
+            queue_pair: token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+            generation: path.generation,
+        };
         self.counted.d.next = counts_of(decides, found, outcome);
         self.counts.next = self.counted.q.val();
 

@@ -1,15 +1,36 @@
-//! Messages of [`Admit`](super::Admit): the packet with the decision on it, the operands of an atomic, and the
-//! request for a receive WQE.
+//! Messages of [`Admit`](super::Admit): the packet with the decision on it, the operands of an atomic, the
+//! request for a receive WQE, and the notice that communication is established.
 use super::check::{Findings, PacketClass};
 use super::outcome::{Outcome, reply_psn, syndrome_of};
 use super::record::{AdmitPath, AdmitRecord, Message};
 use crate::messages::{Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Responses};
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode::Operation;
+use rnic_layout::queue::event::AsyncEvent;
 use rnic_messages::doorbell::{own_ring, shared_ring};
 use rnic_messages::packet::{EXTENDED_BITS, PacketToken};
 use rnic_messages::read::READ_SLOT_BITS;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::setup::{NoticeKind, QpNotice};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+
+/// A queue pair whose communication is established.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Established {
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    pub generation: Bits<GENERATION_BITS>,
+}
+
+/// Gives the notice to control that communication is established.
+#[kernel]
+pub(super) fn notice_of(established: Established) -> QpNotice {
+    QpNotice {
+        queue_pair: established.queue_pair,
+        generation: established.generation,
+        kind: NoticeKind::Established,
+        has_event: true,
+        event_code: bits::<8>(AsyncEvent::CommunicationEstablished as u64),
+    }
+}
 
 /// Decides whether a packet is forwarded: what is dropped has to be, if its payload waits in the receive buffer.
 /// A flush always is.

@@ -111,7 +111,7 @@ fn run(ground: &mut Ground, mut poll: impl FnMut(&mut Vec<Completion>)) {
 }
 
 /// Checks that a million posts and polls of each kind allocate nothing.
-pub fn a_million_posts_and_polls_allocate_nothing() {
+pub(crate) fn a_million_posts_and_polls_allocate_nothing() {
     // The counters work: one box is seen.
     assert!(!is_silent(&count(|| drop(std::hint::black_box(Box::new(1))))));
     // Any number of threads may poll this queue.

@@ -97,7 +97,8 @@ pub(crate) struct Responder {
     repeated: VecDeque<Asked>,
     /// Newest PSN of a request that has arrived, also behind a gap.
     newest: Psn,
-    /// The newest requests, in the order in which they have arrived, without those before one that was refused.
+    /// The newest requests that did not arrive behind a gap, in the order in which they have arrived, without those before one that
+    /// was refused.
     arrivals: VecDeque<Arrival>,
     /// PSN of the newest NAK 0x60, until that request arrives.
     gap: Option<Psn>,
@@ -137,9 +138,12 @@ impl Responder {
         let asked = asked.map(|kind| Asked { kind, first: psn, length, count, sent: 0 });
         let ends_message = operation.is_some_and(Operation::ends_message);
         let arrival = Arrival { psn, count, ends_message, asked };
-        self.arrivals.push_back(arrival);
-        if self.arrivals.len() > ARRIVALS_MAX {
-            self.arrivals.pop_front();
+        // What arrives behind a gap is dropped, so it is neither refused by an RNR NAK nor executed.
+        if psn == self.expected || psn.is_before(self.expected) {
+            self.arrivals.push_back(arrival);
+            if self.arrivals.len() > ARRIVALS_MAX {
+                self.arrivals.pop_front();
+            }
         }
         if psn.is_before(self.expected) {
             self.gap.take_if(|gap| *gap == psn);

@@ -998,6 +998,16 @@ fn another_request_may_be_executed_in_the_place_of_a_refused_one() {
     bench.sends(&atomic_ack(RECEIVE_PSN, 1));
     bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
     assert_eq!(bench.found, []);
+    // A request of the same PSN that had arrived behind a gap is not the one that was refused.
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.arrives(draft(Operation::FetchAdd, RECEIVE_PSN.add(1), &[atomic()], 0));
+    bench.sends(&ack(RECEIVE_PSN.add(1), 0x20 | RNR_TIMER, 1));
+    bench.sends(&atomic_ack(RECEIVE_PSN.add(1), 2));
+    assert_eq!(bench.found, []);
     // But not what arrived before it.
     let mut bench = Bench::new();
     bench.arrives(draft(Operation::FetchAdd, RECEIVE_PSN, &[atomic()], 0));

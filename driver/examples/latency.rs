@@ -1,8 +1,8 @@
 //! Measures what an access to a served card takes: a register read, a doorbell, and the processor time of its idle server.
 //!
 //! ```sh
-//! rnic-sim serve --socket /tmp/card0 &
-//! cargo run --release -p rnic-driver --example latency -- /tmp/card0
+//! rnic-sim serve --socket card0.sock &
+//! cargo run --release -p rnic-driver --example latency -- card0.sock
 //! ```
 use rnic_driver::vfio_user::{ConnectOptions, VfioUserFunction};
 use rnic_driver::{CompletionQueueOptions, Device, Function, Options};

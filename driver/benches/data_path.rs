@@ -11,14 +11,12 @@
 #[allow(dead_code, reason = "the bench counts nothing")]
 #[path = "../tests/null_card/mod.rs"]
 mod null_card;
+#[path = "../tests/null_card/ground.rs"]
+mod ground;
 
-use null_card::NullCard;
-use rnic_driver::{
-    Completion, CompletionQueue, ConnectOptions, Device, Function, Options, QueuePair, QueuePairOptions,
-    ReceiveRequest, Region, RemoteMemory, RemoteRights, SendRequest, state::ReadyToSend,
-};
+use ground::Ground;
+use rnic_driver::{Completion, QueuePairOptions, ReceiveRequest, SendRequest};
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Posts of a round.
@@ -27,30 +25,11 @@ const POSTS: u64 = 32;
 const ROUNDS: usize = 20_000;
 const WARM_UP: usize = 1_000;
 
-struct Ground {
-    card: Arc<NullCard>,
-    queue: CompletionQueue,
-    queue_pair: QueuePair<ReadyToSend>,
-    remote: RemoteMemory,
-    regions: Vec<Region>,
-}
-
 fn ground() -> Ground {
-    let card = NullCard::new();
-    let options = Options { seed: Some(1), ..Options::new([2, 0, 0, 0, 0, 1]) };
-    let device = Device::open(Arc::clone(&card) as Arc<dyn Function>, options).expect("the card starts");
-    let domain = device.create_protection_domain().expect("a domain is free");
-    let queue =
-        device.create_completion_queue(&device.events(), &Default::default()).expect("a queue is free");
     let options = QueuePairOptions { send_slots_log2: 8, receive_wqes_log2: 8, ..Default::default() };
-    let queue_pair = domain.create_queue_pair(&queue, &queue, &options).expect("a queue pair is free");
-    let queue_pair = queue_pair.initialize(RemoteRights::ALL).expect("the card accepts it");
-    let peer = queue_pair.info(0).expect("there is an address");
-    let queue_pair = queue_pair.connect(&peer, &ConnectOptions::default()).expect("the card accepts it");
-    let remote = domain.share(4096, RemoteRights::ALL).expect("memory is free").remote();
-    let regions = (0..2 * POSTS).map(|_| domain.allocate(64).expect("memory is free")).collect();
-    card.hold(true);
-    Ground { card, queue, queue_pair, remote, regions }
+    let ground = Ground::new(&options, 2 * POSTS);
+    ground.card.hold(true);
+    ground
 }
 
 /// What a round posts.

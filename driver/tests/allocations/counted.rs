@@ -3,15 +3,13 @@
 #[allow(dead_code, reason = "only the bench holds doorbells")]
 #[path = "../null_card/mod.rs"]
 mod null_card;
+#[path = "../null_card/ground.rs"]
+mod ground;
 
-use null_card::NullCard;
-use rnic_driver::{
-    Completion, CompletionQueue, ConnectOptions, Device, Function, Options, QueuePair, QueuePairOptions,
-    ReceiveRequest, Region, RemoteMemory, RemoteRights, SendRequest, state::ReadyToSend,
-};
+use ground::Ground;
+use rnic_driver::{Completion, QueuePairOptions, ReceiveRequest, SendRequest};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region as Span, Stats, StatsAlloc};
 use std::alloc::System;
-use std::sync::Arc;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -33,29 +31,8 @@ fn is_silent(stats: &Stats) -> bool {
     (stats.allocations, stats.reallocations, stats.deallocations) == (0, 0, 0)
 }
 
-struct Ground {
-    card: Arc<NullCard>,
-    queue: CompletionQueue,
-    queue_pair: QueuePair<ReadyToSend>,
-    remote: RemoteMemory,
-    /// Memory that is not in flight.
-    regions: Vec<Region>,
-}
-
 fn ground() -> Ground {
-    let card = NullCard::new();
-    let options = Options { seed: Some(1), ..Options::new([2, 0, 0, 0, 0, 1]) };
-    let device = Device::open(Arc::clone(&card) as Arc<dyn Function>, options).unwrap();
-    let domain = device.create_protection_domain().unwrap();
-    let queue = device.create_completion_queue(&device.events(), &Default::default()).unwrap();
-    let options = QueuePairOptions { send_slots_log2: 7, ..Default::default() };
-    let queue_pair = domain.create_queue_pair(&queue, &queue, &options).unwrap();
-    let queue_pair = queue_pair.initialize(RemoteRights::ALL).unwrap();
-    let peer = queue_pair.info(0).unwrap();
-    let queue_pair = queue_pair.connect(&peer, &ConnectOptions::default()).unwrap();
-    let remote = domain.share(4096, RemoteRights::ALL).unwrap().remote();
-    let regions = (0..2 * ROUND).map(|_| domain.allocate(64).unwrap()).collect();
-    Ground { card, queue, queue_pair, remote, regions }
+    Ground::new(&QueuePairOptions { send_slots_log2: 7, ..Default::default() }, 2 * ROUND)
 }
 
 /// Posts sends of several shapes and receives, and polls them through `poll`, which appends to a list.

@@ -115,12 +115,7 @@ pub(crate) fn read_by_the_card(rig: &mut Rig) -> Result<()> {
         SendRequest::fetch_add(3, remote(0x2000, 8), 5).sge(rig.domain.allocate(8)?).signalled(),
     ];
     queue_pair.post_sends(&mut requests)?;
-    let mut done = Vec::new();
-    rig.wait("the completions", |rig| {
-        done.extend(rig.completions()?);
-        Ok((done.len() >= 4).then_some(()))
-    })
-    .with_context(|| format!("{done:?}"))?;
+    let done = rig.completed(4)?;
     rig.set_faults(None);
     let found: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
     use CompletionStatus::{Flushed, RemoteAccess, Success};

@@ -446,6 +446,21 @@ impl Rig {
         Ok(self.device.events().poll()?)
     }
 
+    /// Advances time until there are so many completions, and takes them.
+    #[allow(
+        dead_code,
+        reason = "tests of hostile input compare completions with the reference, and include this file"
+    )]
+    pub(crate) fn completed(&mut self, count: usize) -> Result<Vec<Done>> {
+        let mut done = Vec::new();
+        self.wait("the completions", |rig| {
+            done.extend(rig.completions()?);
+            Ok((done.len() >= count).then_some(()))
+        })
+        .with_context(|| format!("{done:?}"))?;
+        Ok(done)
+    }
+
     /// Takes all completions, and frees the memory of receives.
     pub(crate) fn completions(&mut self) -> Result<Vec<Done>> {
         let mut done = Vec::new();

@@ -185,12 +185,7 @@ pub(crate) fn wrong_key(rig: &mut Rig) -> Result<()> {
     let mut requests = messages(rig, PEER_KEY ^ 0x100, &[0x3c; 2500])?;
     rig.moved()?;
     queue_pair.post_sends(&mut requests)?;
-    let mut done = Vec::new();
-    rig.wait("the completions", |rig| {
-        done.extend(rig.completions()?);
-        Ok((done.len() >= 4).then_some(()))
-    })
-    .with_context(|| format!("{done:?}"))?;
+    let done = rig.completed(4)?;
     let found: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
     use CompletionStatus::{Flushed, RemoteAccess};
     ensure!(found == [(0, RemoteAccess), (1, Flushed), (2, Flushed), (3, Flushed)], "{found:?}");
@@ -262,12 +257,7 @@ fn run(rig: &mut Rig, trace: &Trace) -> Result<()> {
         // What was executed once is not executed again: this stays.
         rig.endpoint(|endpoint| endpoint.memory().bytes[WRITTEN] ^= 0xff);
     }
-    let mut done = Vec::new();
-    rig.wait("the completions", |rig| {
-        done.extend(rig.completions()?);
-        Ok((done.len() >= trace.messages).then_some(()))
-    })
-    .with_context(|| format!("{done:?}"))?;
+    let done = rig.completed(trace.messages)?;
     rig.set_faults(None);
     ensure!(done.iter().map(|done| done.wr_id).eq(0..trace.messages as u64), "{done:?}");
     ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");

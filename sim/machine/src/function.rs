@@ -194,16 +194,16 @@ impl SimulatedFunction {
     /// more, and another [`SimulatedFunction`] can be opened. Objects of the driver that are left find no card.
     ///
     /// # Errors
-    /// If the card does not finish its reset. The function is closed nevertheless.
+    /// If the card does not finish its reset, or memory cannot be unmapped. The function is closed nevertheless.
     pub fn close(&self) -> Result<(), FunctionError> {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let outcome = self.reset_card();
+        let mut outcome = self.reset_card();
         lock(&self.config).reset();
-        let mut mappings = lock(&self.mappings);
-        while let Some((_, (buffer, addresses))) = mappings.buffers.pop_first() {
-            self.end_mapping(buffer, &addresses)?;
+        let buffers = std::mem::take(&mut lock(&self.mappings).buffers);
+        for (buffer, addresses) in buffers.into_values() {
+            outcome = outcome.and(self.end_mapping(buffer, &addresses));
         }
         lock(&self.world).host_mut(self.card).disown();
         outcome

@@ -1,7 +1,8 @@
 //! Parts of BARs that are mapped into this process. This is one of the modules with `unsafe` code.
 //!
 //! A window consists of registers of the crate `volatile-register`, of 32 or 64 bits, each access to which is a volatile load or store
-//! and one access on the bus. References to them last for an access, and to plain bytes of the window none exists. A process that is forked from this one does not have the window.
+//! and one access on the bus. References to them last for an access, and to plain bytes of the window none exists. A process that is
+//! forked from this one does not have the window.
 //!
 //! Order: what this thread has written to memory before a store is visible to the card before the store arrives, and what it
 //! reads from memory after a load is read after the card has answered. x86 keeps both by itself, since windows are uncached, so

@@ -29,8 +29,8 @@
 //! 5. A READ or an atomic is released when the writes before it are done, and is open until its last response
 //!    is on its way to the wire. Replies of a queue pair wait while one is open, so none overtakes a response
 //!    (protocol 3.5, 3.8). Replies that are still owed when it is released are dropped: its responses stand for
-//!    them, so all that a queue pair sends is in PSN order. One that became a NAK, or that ERR leaves unanswered, stays open, so nothing follows
-//!    that NAK, and nothing passes that READ.
+//!    them, so all that a queue pair sends is in PSN order. One that became a NAK, or that ERR leaves unanswered,
+//!    stays open, so nothing follows that NAK, and nothing passes that READ.
 //! 6. A duplicate READ or atomic is open, too, until it is answered or withdrawn, so that the acknowledgements of
 //!    what the peer sent after it do not overtake its answer (protocol 3.4). It covers no PSN.
 //! 7. An atomic that was admitted is released whatever becomes of its queue pair, and so is a duplicate, with

@@ -62,7 +62,8 @@
 //!     beside the slot and the first PSN of that message, and wqe_parse is woken. Not in a state in which
 //!     nothing is sent, and not after a message in error.
 //! 14. While the packet of a NAK or of a loss is still to be sent again in this epoch, the same news
-//!     takes no retry and is no failure (protocol 2.6).
+//!     takes no retry and is no failure; and after a retry nor is a missing response, until something is
+//!     acknowledged (protocol 2.6).
 //! 15. An RNR NAK takes one of `rnr_retry` instead, of which seven is no limit, and the timer waits for
 //!     the delay of its code instead of an acknowledgement. The epoch counts up at once, with `waits`, so
 //!     that nothing is sent; and again after the delay, without it (protocol 2.7).

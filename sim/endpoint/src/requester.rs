@@ -92,7 +92,8 @@ pub(super) struct Requester {
     pub(super) next: Psn,
     retries_left: u8,
     rnr_retries_left: u8,
-    /// PSN of the last retransmission after a gap in the responses; another report of the same gap uses up no retry.
+    /// PSN to which it has gone back, for whatever reason, without progress since: a gap in the responses there is no news, and
+    /// takes no retry.
     went_back_to: Option<Psn>,
     /// Expiry of the acknowledgement timer.
     deadline_ps: Option<u64>,
@@ -450,7 +451,6 @@ impl QueuePair {
                 host.count("implied_nak");
                 if self.requester.went_back_to != Some(missing) {
                     self.retry(host, missing);
-                    self.requester.went_back_to = Some(missing);
                 }
                 false
             }
@@ -512,6 +512,7 @@ impl QueuePair {
             return;
         }
         self.requester.retries_left -= 1;
+        self.requester.went_back_to = Some(psn);
         self.requester.cursor = psn;
         self.requester.deadline_ps = None;
         self.start_timer(host);

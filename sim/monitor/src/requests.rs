@@ -314,6 +314,11 @@ impl Requester {
                 self.losses += u32::from(front.is_some_and(|front| !psn.is_before(front.next)));
                 self.acknowledge(psn.add(1));
             }
+            // Another NAK that passes a READ which is not answered is an implied NAK and nothing else (protocol 2.5).
+            Some(Syndrome::Nak(_)) => {
+                self.losses += u32::from(front.is_some_and(|front| front.next.is_before(psn)));
+                self.acknowledge(psn);
+            }
             _ => {}
         }
     }

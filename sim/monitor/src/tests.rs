@@ -484,6 +484,21 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         assert_eq!(bench.rules(), []);
         bench.sends(&send_only(SEND_PSN, 5));
     }),
+    (Rule::RequestPsn, "a NAK 0x62 behind a READ that is not answered lets it be repeated once", |bench| {
+        let read = draft(Operation::ReadRequest, SEND_PSN, &[reth(PMTU)], 0).asking();
+        bench.sends(&read);
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        bench.arrives(ack(SEND_PSN.add(1), nak(NakCode::RemoteAccessError), 0));
+        bench.sends(&read);
+        assert_eq!(bench.rules(), []);
+        bench.sends(&read);
+    }),
+    (Rule::RequestPsn, "a NAK 0x62 that passes nothing is no reason to repeat", |bench| {
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        bench.arrives(ack(SEND_PSN.add(1), nak(NakCode::RemoteAccessError), 1));
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+    }),
     (Rule::RequestPsn, "one timeout lets requests be repeated once", |bench| {
         bench.sends(&send_only(SEND_PSN, 5));
         bench.now_ps += 2 * 4_096_000;

@@ -21,7 +21,7 @@ pub(super) struct Recovery {
     pub rewinds: Bit,
     /// The peer was not ready: the cursor goes back, and waits there.
     pub waits: Bit,
-    /// The packet of its PSN is sent again anyway.
+    /// The packet of its PSN is sent again anyway, or has been.
     pub is_due: Bit,
 }
 
@@ -65,7 +65,8 @@ pub(super) fn attempt_of(progress: Progress) -> Bits<ATTEMPT_BITS> {
 }
 
 /// Decides whether a response makes the requester go back; `says_lost` says that something was lost. While it has gone
-/// back and has not come to that packet again, the response says nothing new.
+/// back and has not come to that packet again, the response says nothing new. That a response is missing is no news either
+/// after it has gone back for any reason, until something is acknowledged (protocol 2.6).
 #[kernel]
 pub(super) fn recovery_of(
     check: Check,
@@ -79,12 +80,14 @@ pub(super) fn recovery_of(
     let waits = select(progresses, bits::<ATTEMPT_BITS>(0), progress.rnr_taken);
     let is_lost = outcome.refuses && says_lost;
     let is_early = outcome.refuses && check.class == ResponseClass::NotReady;
+    let is_known = check.class == ResponseClass::Failure && retries.any();
+    let is_due = check.is_pending || (is_lost && is_known);
     let may_wait = peer.rnr_retry == RNR_RETRY_ENDLESS || waits < peer.rnr_retry;
     Recovery {
         progresses,
-        rewinds: is_lost && !check.is_pending && retries < peer.retry_count,
-        waits: is_early && !check.is_pending && may_wait,
-        is_due: (is_lost || is_early) && check.is_pending,
+        rewinds: is_lost && !is_due && retries < peer.retry_count,
+        waits: is_early && !is_due && may_wait,
+        is_due: (is_lost || is_early) && is_due,
     }
 }
 

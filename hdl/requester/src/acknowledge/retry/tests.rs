@@ -126,6 +126,24 @@ fn a_loss_takes_a_retry_and_progress_gives_all_back() {
 }
 
 #[test]
+fn a_missing_response_is_no_news_after_a_retry_until_something_is_acknowledged() {
+    use ResponseClass::{Failure, Refusal};
+    // A response is missing, or NAK 0x60; PSNs acknowledged with it, retries taken; goes back, is no news.
+    for (class, ahead, taken, rewinds, is_due) in [
+        (Failure, 0, 0, true, false),
+        (Failure, 0, 1, false, true),
+        (Failure, 2, 1, true, false),
+        (Refusal, 0, 1, true, false),
+    ] {
+        let check = Check { ahead: bits(ahead), class, ..Check::default() };
+        let outcome = Outcome { moves: true, excludes_psn: true, refuses: true, ..Outcome::default() };
+        let recovery = recovery_of(check, outcome, true, peer(QpState::ReadyToSend, 7), progress(taken));
+        assert_eq!((recovery.rewinds, recovery.is_due), (rewinds, is_due), "{class:?} {ahead} {taken}");
+        assert!(!is_final(outcome, recovery), "{class:?} {ahead} {taken}");
+    }
+}
+
+#[test]
 fn a_peer_that_is_not_ready_is_waited_for_as_often_as_the_queue_pair_allows() {
     // PSNs acknowledged with the RNR NAK, on its way, waits before, allowed; waits again, waits after.
     for (ahead, is_pending, before, allowed, waits, after) in [

@@ -1,9 +1,10 @@
 //! What must hold in every run, said without the protocol: from what each side did, in the order in which it did it.
 use crate::frame::Data;
 use crate::plan::{Kind, RNR_RETRY_ENDLESS, Settings};
+use serde::{Deserialize, Serialize};
 
 /// Status of a completion (protocol 2.11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Status {
     /// SUCCESS (0).
     Success,

@@ -18,6 +18,7 @@
 //! * The [`Judge`] sees what each side did, and knows nothing of the protocol. Its rules are listed in [`Violation`].
 //! * A [`Fault`] is a mistake that can be planted, to show that the judge sees it.
 //! * A [`Trace`] is a run of the model as a list of frames and what became of each, for use against other implementations.
+//! * A [`Cover`] chooses runs in which each side meets every [`Decision`] that the explored space has.
 //!
 //! The tests in `tests/explore` explore it with the model checker `stateright`, and list what they explore.
 pub mod plan;
@@ -28,7 +29,11 @@ pub mod responder;
 pub mod judge;
 pub mod world;
 pub mod trace;
+pub mod decision;
+pub mod cover;
 
+pub use cover::Cover;
+pub use decision::Decision;
 pub use frame::{Body, Nak, Place, Request, Response};
 pub use judge::{Event, Judge, Status, Violation};
 pub use plan::{Fault, Kind, Message, Plan, RNR_RETRY_ENDLESS, Settings, Timer};
@@ -36,4 +41,4 @@ pub use psn::PsnSpace;
 pub use requester::Requester;
 pub use responder::Responder;
 pub use trace::{Fate, Side, Trace};
-pub use world::{Action, World};
+pub use world::{Action, Step, World};

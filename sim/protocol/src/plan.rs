@@ -30,7 +30,7 @@ impl Kind {
 }
 
 /// A work request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// Its operation.
     pub kind: Kind,
@@ -208,11 +208,19 @@ pub struct Settings {
     pub frames_expire: bool,
     /// When the timer may fire.
     pub timer: Timer,
+    /// The requester sends what it may before anything else happens.
+    pub sends_at_once: bool,
     /// The responder answers a request at once. Otherwise its answers wait, in order, and are sent at any time.
     pub answers_at_once: bool,
     /// The responses of a READ that is asked for again have the opcodes of their places in the whole READ, so that they begin
     /// with MIDDLE or LAST. Otherwise they begin with FIRST or ONLY. A requester takes both (protocol 2.5).
     pub replays_go_on: bool,
+    /// READs and atomics that the responder keeps for a replay beside those in its `slots`: it may forget a slot when as many newer
+    /// ones have arrived, and need not (protocol 3.5).
+    pub keeps_more: u8,
+    /// An RNR NAK that arrives during the wait after another one is no news. Otherwise it takes one more RNR retry, since the
+    /// timer may have fired before. Protocol 2.7 leaves it open.
+    pub waits_once: bool,
     /// Planted mistake.
     pub fault: Option<Fault>,
 }
@@ -235,8 +243,11 @@ impl Settings {
             reorders: Some(0),
             frames_expire: true,
             timer: Timer::Patient,
+            sends_at_once: false,
             answers_at_once: true,
             replays_go_on: false,
+            keeps_more: 0,
+            waits_once: false,
             fault: None,
         }
     }

@@ -255,6 +255,7 @@ impl Requester {
             Nak::Sequence => self.retry(settings, events),
             Nak::Invalid => self.fail(settings, Status::RemoteInvalidRequest, events),
             Nak::Access => self.fail(settings, Status::RemoteAccess, events),
+            Nak::NotReady if self.waits && settings.waits_once => {}
             Nak::NotReady => self.rnr_nak(settings, events),
         }
     }

@@ -189,7 +189,7 @@ impl Responder {
         if settings.has(Fault::AtomicNotSaved) && original.is_some() {
             return;
         }
-        if self.slots.len() == usize::from(settings.slots) {
+        if self.slots.len() == usize::from(settings.slots + settings.keeps_more) {
             self.slots.remove(0);
         }
         self.slots.push(Slot { start, packets: request.packets, data: request.data, original });

@@ -1,7 +1,8 @@
 //! A run of the model as frames and what became of each, to be repeated with other implementations.
-use crate::frame::{Request, Response};
-use crate::plan::{Kind, Settings};
-use crate::world::{Action, World};
+use crate::frame::{Data, Request, Response};
+use crate::judge::{Event, Status};
+use crate::plan::{Kind, Message, Settings};
+use crate::world::{Action, Step, World};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -62,8 +63,16 @@ pub struct Trace {
     pub psn_bits: u32,
     /// First PSN.
     pub first_psn: u8,
-    /// Messages: the operation, and its number of PSNs.
-    pub messages: Vec<(Kind, u8)>,
+    /// Work requests, oldest first.
+    pub messages: Vec<Message>,
+    /// READs and atomics that may be outstanding.
+    pub slots: u8,
+    /// Retries without progress: `retry_cnt`.
+    pub retries: u8,
+    /// Retries after RNR NAKs without progress: `rnr_retry`.
+    pub rnr_retries: u8,
+    /// Receive WQEs that are posted before the run.
+    pub receives_before: u8,
     /// Frames in the order of sending.
     pub frames: Vec<Fate>,
     /// Steps at which the timer fired.
@@ -72,6 +81,10 @@ pub struct Trace {
     pub rnr_waits: Vec<usize>,
     /// Steps at which the responder's host posted a receive WQE.
     pub receives: Vec<usize>,
+    /// Messages that the requester completed: step, message, status.
+    pub completions: Vec<(usize, u8, Status)>,
+    /// Packets that the responder executed: step, operation, packet.
+    pub executed: Vec<(usize, Kind, Data)>,
 }
 
 impl Trace {
@@ -84,16 +97,27 @@ impl Trace {
         let mut trace = Trace {
             psn_bits: settings.space.bits,
             first_psn: settings.space.psn(plan.first),
-            messages: plan.messages.iter().map(|message| (message.kind, message.packets)).collect(),
+            messages: plan.messages.clone(),
+            slots: settings.slots,
+            retries: settings.retries,
+            rnr_retries: settings.rnr_retries,
+            receives_before: settings.receives,
             ..Trace::default()
         };
         let mut world = World::new(settings);
         for (step, &action) in actions.iter().enumerate() {
             trace.note(&world, step, action);
-            let (after, sent) = world.after_with_frames(settings, action);
+            let Step { world: after, sent, events } = world.step(settings, action);
             let sent =
                 sent.into_iter().map(|frame| Fate { sent: step, frame, arrived: vec![], under_way: 1 });
             trace.frames.extend(sent);
+            for event in events {
+                match event {
+                    Event::Completed { message, status } => trace.completions.push((step, message, status)),
+                    Event::Executed(kind, data) => trace.executed.push((step, kind, data)),
+                    _ => {}
+                }
+            }
             world = after;
         }
         trace

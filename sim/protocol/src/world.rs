@@ -33,6 +33,17 @@ pub enum Action {
     PostReceive,
 }
 
+/// What an action does.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The world after it.
+    pub world: World,
+    /// The frames that it put on the wire, without copies that the wire made.
+    pub sent: Vec<Frame>,
+    /// What each side did.
+    pub events: Vec<Event>,
+}
+
 /// State of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
@@ -83,12 +94,15 @@ impl World {
         if self.requester.failed {
             return actions;
         }
+        let may_send = self.requests.len() < settings.capacity && self.requester.request(settings).is_some();
+        if may_send && settings.sends_at_once {
+            return vec![Action::Send];
+        }
         let mut add = |is_possible: bool, action: Action| {
             if is_possible {
                 actions.push(action);
             }
         };
-        let may_send = self.requests.len() < settings.capacity && self.requester.request(settings).is_some();
         add(may_send, Action::Send);
         let may_answer = self.responses.len() < settings.capacity && !self.responder.answers.is_empty();
         add(may_answer, Action::Answer);
@@ -120,15 +134,18 @@ impl World {
     }
 
     /// The world after an action.
-    pub fn after(&self, settings: &Settings, action: Action) -> World {
-        self.after_with_frames(settings, action).0
-    }
-
-    /// The world after an action, and the frames that it put on the wire, without copies that the wire made.
     ///
     /// # Panics
     /// If the action is not possible.
-    pub fn after_with_frames(&self, settings: &Settings, action: Action) -> (World, Vec<Frame>) {
+    pub fn after(&self, settings: &Settings, action: Action) -> World {
+        self.step(settings, action).world
+    }
+
+    /// An action, and all that it does.
+    ///
+    /// # Panics
+    /// If the action is not possible.
+    pub fn step(&self, settings: &Settings, action: Action) -> Step {
         let mut world = self.clone();
         let mut events = Vec::new();
         let mut sent = Vec::new();
@@ -180,7 +197,7 @@ impl World {
             world.answer(&mut sent);
         }
         world.settle(settings, &events);
-        (world, sent)
+        Step { world, sent, events }
     }
 
     /// Moves the oldest answer to the wire.

@@ -136,10 +136,10 @@ fn describe(settings: &Settings, actions: &[Action]) -> String {
             | Action::DuplicateResponse(index) => world.responses[index].to_string(),
             _ => String::new(),
         };
-        let (after, sent) = world.after_with_frames(settings, action);
-        let sent: Vec<String> = sent.iter().map(Frame::to_string).collect();
+        let step = world.step(settings, action);
+        let sent: Vec<String> = step.sent.iter().map(Frame::to_string).collect();
         lines += &format!("{action:?} {frame} -> {}\n", sent.join(", "));
-        world = after;
+        world = step.world;
     }
     lines
 }

@@ -10,6 +10,7 @@
 //! The number of states of each space is asserted, so that a bound that cuts runs off is seen. `RNIC_PROTOCOL=large` explores
 //! larger spaces. `--nocapture` prints what was explored.
 mod checker;
+mod cover;
 mod ends;
 mod faults;
 mod rules;

@@ -96,6 +96,18 @@ fn receives_that_are_late_cost_rnr_retries_only() {
 }
 
 #[test]
+fn one_wait_may_take_one_rnr_retry_whatever_arrives_in_it() {
+    let messages = [(Kind::WriteImm, 2), (Kind::Send, 1)];
+    let settings = Settings { receives: 0, waits_once: true, ..hostile(6, &messages) };
+    holds(
+        "late receives, one retry in a wait",
+        &settings,
+        states(57_173, 1_582_310),
+        &[DONE, NOT_READY, RNR_EXHAUSTED],
+    );
+}
+
+#[test]
 fn a_region_that_refuses_ends_its_message_and_those_after_it() {
     for (about, kind, packets, refused_from, states) in [
         ("refused WRITE", Kind::Write, 2, 0, states(10_478, 234_376)),

@@ -35,11 +35,11 @@ impl Run {
     fn act(&mut self, action: Action) -> Vec<String> {
         let possible = self.world.actions(&self.settings);
         assert!(possible.contains(&action), "{action:?} is not among {possible:?} of {:#?}", self.world);
-        let (world, sent) = self.world.after_with_frames(&self.settings, action);
-        self.world = world;
+        let step = self.world.step(&self.settings, action);
+        self.world = step.world;
         self.actions.push(action);
         assert_eq!(self.world.judge.violation, None);
-        sent.iter().map(Frame::to_string).collect()
+        step.sent.iter().map(Frame::to_string).collect()
     }
 
     /// Sends all that may be sent.

@@ -11,6 +11,9 @@ use rnic_host::chunk_buffer::ChunkBuffer;
 use rnic_host::ring::Ring;
 use rnic_kernel::prelude::*;
 use rnic_packet::free_cells::FreeCells;
+use rnic_requester::acknowledge::Retries;
+use rnic_requester::issue::Issue;
+use rnic_responder::ack::Ack;
 use rnic_tests::proof::{Proof, TOP};
 use std::path::Path;
 
@@ -169,4 +172,46 @@ fn the_order_of_psns_is_its_definition() -> Result<()> {
     proof.catches("misplaces_half", "comes_before = difference[23]", "comes_before = difference[22]")?;
     proof.catches("comes_after_itself", "(|is_after_ahead) && !", "!")?;
     proof.catches("counts_one_more", "(number - other) < count", "(number - other) <= count")
+}
+
+/// What acknowledge does with the record of a queue pair, which is in registers here.
+#[test]
+fn retries_are_taken_as_often_as_allowed_and_epochs_do_not_meet() -> Result<()> {
+    let proof = proof("retries", Retries::default())?;
+    proof.holds()?;
+    proof.catches("exceeds", "of_retries < peer[197:195]", "of_retries <= peer[197:195]")?;
+    let given_back = "after_recovery_retries = recovery[0] ? 3'h0 : progress[159:157]";
+    proof.catches("keeps_what_was_taken", given_back, "after_recovery_retries = progress[159:157]")?;
+    proof.catches("waits_without_end", "|| recovery_of_waits < peer[200:198]", "|| 1'b1")?;
+    let is_last = "timeout_of_is_last = progress[159:157] == peer[197:195]";
+    proof.catches("fails_early", is_last, "timeout_of_is_last = |progress[159:157]")?;
+    let is_unsent = "progress[163] || issued_value[76:69] != check_of_retired[93:86] ||";
+    proof.catches("goes_back_again", is_unsent, "progress[163] ||")?;
+    let is_sent = "is_outstanding && issued_value[76:69] == timeout_of_retired[93:86]";
+    proof.catches("times_out_before_it_sends", is_sent, "is_outstanding")
+}
+
+#[test]
+fn a_packet_of_an_older_epoch_is_not_sent() -> Result<()> {
+    let proof = proof("issue", Issue::default())?;
+    proof.holds()?;
+    proof.catches("ignores_the_epoch", "packet_beat[27:20] != nows_read_data[7:0] || ", "")?;
+    proof.catches("sends_what_is_stale", "packet_beat[187] && !outcome_of_is_stale", "packet_beat[187]")?;
+    proof.catches("knows_the_first_epoch_only", "is_sweeping ? 8'h0 : retired[93:86]", "8'h0")
+}
+
+#[test]
+fn an_acknowledgement_passes_no_unsent_response() -> Result<()> {
+    let proof = proof("ack", Ack::default())?.with_cut("&sweep", "f_swept")?;
+    proof.holds()?;
+    let leaves = "&& !difference_2[31]\n        && !(|records_read_data[20:11])";
+    proof.catches("passes", leaves, "&& !difference_2[31]")?;
+    let opens = "(change[2] || change[3]) ? records_read_data[20:11] + 10'h1";
+    proof.catches(
+        "passes_the_answer_to_a_duplicate",
+        opens,
+        "change[2] ? records_read_data[20:11] + 10'h1",
+    )?;
+    let is_last = "enters_queue_is_last = records_read_data[20:11] == {5'h0, closing_count}";
+    proof.catches("forgets_who_waits", is_last, "enters_queue_is_last = 1'b0")
 }

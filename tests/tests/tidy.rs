@@ -104,11 +104,19 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 29] = [
             "rnic-workloads",
             "verilator-sys",
         ],
-        &["rnic-messages", "rnic-mutants"],
+        &["rnic-messages", "rnic-mutants", "rnic-protocol"],
     ),
     (
         "rnic-tests",
-        &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel", "rnic-packet"],
+        &[
+            "rnic-blocks",
+            "rnic-hdl",
+            "rnic-host",
+            "rnic-kernel",
+            "rnic-packet",
+            "rnic-requester",
+            "rnic-responder",
+        ],
         &["verilator-sys"],
     ),
 ];

@@ -104,10 +104,13 @@ use turn::{
 mod choose;
 mod record;
 mod response;
+mod retries;
 mod retry;
 mod turn;
 #[cfg(test)]
 mod tests;
+
+pub use retries::Retries;
 
 /// State of the block.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]

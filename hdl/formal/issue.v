@@ -1,0 +1,42 @@
+// Issue: a packet is sent only if its epoch is the newest one that acknowledge had said of its queue pair when the packet came to the
+// front (design decision 8). What acknowledge says later finds the packet sent, and the epoch of `issued` older than its own.
+//
+// The memory of what acknowledge says chooses a queue pair, f_address. Assumed: segment keeps an offer until it is taken.
+
+// module memory_now
+    (* anyconst *) reg [9:0] f_address;
+    wire [31:0] f_word = words[f_address];
+
+// module dut
+    (* hierconn *) wire [9:0] \nows.f_address ;
+    (* hierconn *) wire [31:0] \nows.f_word ;
+    // The newest epoch, and the newest one when the packet came to the front.
+    reg [7:0] f_epoch = 0;
+    reg [7:0] f_at_front = 0;
+    reg f_started = 0;
+    wire f_is_chosen = packet_beat[9:0] == \nows.f_address ;
+    wire f_is_judged = step == Step_Answers || step == Step_Listed || step == Step_Write;
+    wire f_sends = writes && outcome[6];
+
+    always @(posedge clock) begin
+        f_started <= 1;
+        if (is_sweeping) begin
+            if (sweep_index == \nows.f_address ) f_epoch <= 0;
+        end else if (retired_valid && retired_queue_pair == \nows.f_address ) f_epoch <= retired[93:86];
+        if (step == Step_Begin) f_at_front <= f_epoch;
+        if (f_started && $past(!reset && packet_valid && !packet_ready)) begin
+            assume (packet_valid);
+            assume (packet_beat == $past(packet_beat));
+        end
+        // A command for gather is that of a packet which is sent.
+        if (f_started && $past(!reset && !gather_valid) && gather_valid)
+            assert ($past(f_sends || (step == Step_Continue && is_sent)));
+    end
+
+    always @(*) begin
+        if (f_sends && f_is_chosen) assert (packet_beat[27:20] == f_at_front);
+        // Invariants, which make the induction go through.
+        assert (\nows.f_word [7:0] == f_epoch);
+        if (f_started && f_is_judged) assert (packet_valid);
+        if (f_is_judged && f_is_chosen) assert (nows_read_data[7:0] == f_at_front);
+    end

@@ -12,9 +12,9 @@ use rnic_layout::queue::event::{Eqe, EventKind};
 use rnic_layout::queue::phase;
 use rnic_layout::registers::{
     AdminControl, COUNTERS, Control, EventQueueControl, LAYOUT_MAJOR, MAGIC, REG_ADMIN_ANSWER_BASE,
-    REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL, REG_CONTROL, REG_EVENT_QUEUE_BASE,
-    REG_EVENT_QUEUE_CONTROL, REG_LAYOUT_VERSION, REG_MAGIC, REG_OWN_MAC, REG_SCRATCH, REG_STATUS, Register,
-    Status, counter_offset,
+    REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL, REG_CONTROL, REG_COUNTER_LATCH,
+    REG_EVENT_QUEUE_BASE, REG_EVENT_QUEUE_CONTROL, REG_LAYOUT_VERSION, REG_MAGIC, REG_OWN_MAC, REG_SCRATCH,
+    REG_STATUS, Register, Status, counter_offset,
 };
 use rnic_sim::foreign::Process;
 use rnic_stimulus::captures::Trace;
@@ -105,9 +105,12 @@ impl Card {
         Ok(self.client.region_write(BAR_0, register.offset.into(), &bytes)?)
     }
 
+    /// A counter in a new snapshot of all.
     fn counter(&mut self, name: &str) -> Result<u64> {
-        let mut bytes = [0; 8];
+        self.write(&REG_COUNTER_LATCH, 1_u64.to_le_bytes())?;
+        until("a snapshot", || Ok((self.read(&REG_COUNTER_LATCH)? == 0).then_some(())))?;
         let index = COUNTERS.iter().position(|counter| counter.name == name).context("no such counter")?;
+        let mut bytes = [0; 8];
         self.client.region_read(BAR_0, counter_offset(index).into(), &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }

@@ -7,7 +7,7 @@
 //!
 //! 1. The MAC starts to send a frame [`START_BEATS`] beats after its first beat, and then cannot pause: a beat that comes too
 //!    late breaks the frame. Data that is not sent yet waits in a buffer of [`BUFFER_BEATS`] beats.
-//!    Only a reset of the card ends a frame that is marked as broken.
+//!    Only a reset of the card ends a frame that is marked as broken, after any beat of it.
 //! 2. A received frame is delivered to the card beat by beat, at the line rate; the card cannot stall it.
 use super::{FRAME_BYTES_MIN, Frame};
 use crate::host::link::Link;
@@ -21,9 +21,9 @@ use std::collections::VecDeque;
 const START_BEATS: u64 = 4;
 /// Beats that the transmit buffer holds.
 const BUFFER_BEATS: u64 = 16;
-/// Bytes on the line before a frame, and after it.
 /// Time from the write of a reset to the register until no further frame begins: the card drains before it is cleared.
 const RESET_PS_MAX: u64 = 5_000_000_000;
+/// Bytes on the line before a frame, and after it.
 const PREAMBLE_BYTES: u64 = 8;
 const TRAILER_BYTES: u64 = 16;
 
@@ -134,10 +134,11 @@ impl MacTransmit {
         self.sent.frames += 1;
         self.sent.bytes += self.frame.len() as u64;
         let length = self.frame.len();
-        if beat.error && !self.is_cut(now_ps) {
+        let is_cut = beat.error && self.is_cut(now_ps);
+        if beat.error && !is_cut {
             log.report(now_ps, Rule::Frame, || "the card marks a frame that it sends as broken".into());
         }
-        if !(14..=FRAME_BYTES_MAX).contains(&length) {
+        if !is_cut && !(14..=FRAME_BYTES_MAX).contains(&length) {
             log.report(now_ps, Rule::Frame, || format!("the card sends a frame of {length} bytes"));
         }
         let padding = FRAME_BYTES_MIN.saturating_sub(length);
@@ -312,6 +313,21 @@ mod tests {
         assert_eq!(count(&mut mac, 30 * CYCLE_PS), 1, "one frame a reset");
         mac.reset(40 * CYCLE_PS);
         assert_eq!(count(&mut mac, 50 * CYCLE_PS + RESET_PS_MAX), 1, "the reset has ended");
+    }
+
+    #[test]
+    fn a_frame_may_be_cut_off_after_its_first_beat() {
+        let mut cut = beats(&[1; 9], 8);
+        cut[1].error = true;
+        let mut mac = MacTransmit::new(8, RATE / 10);
+        let mut log = Log::new("card0");
+        for (resets, expected) in [(false, 2), (true, 0)] {
+            if resets {
+                mac.reset(0);
+            }
+            cut.iter().for_each(|beat| drop(mac.take(0, beat, &mut log)));
+            assert_eq!(log.take().len(), expected, "it is broken, and shorter than its header");
+        }
     }
 
     #[test]

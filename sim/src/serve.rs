@@ -23,14 +23,17 @@ use rnic_machine::served::server::{Server, Summary};
 use rnic_machine::wire::WireOptions;
 use rnic_machine::wire::datagram::Datagrams;
 use rnic_machine::wire::loopback::Loopback;
+use rnic_machine::wire::playback::Playback;
 use rnic_machine::world::clock::SECOND_PS;
 use rnic_machine::world::{CardOptions, Port, World, model_options};
+use rnic_stimulus::captures::Capture;
 use rnic_stimulus::chance::{Delay, Seed};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::low_level::pipe;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 use verilator_sys::{Model, ModelOptions, Optimization};
@@ -62,6 +65,8 @@ pub enum WireEnd {
     Listen(PathBuf),
     /// To a TAP device of this machine.
     Tap(String),
+    /// To a station that plays a capture.
+    Capture(PathBuf),
 }
 
 impl FromStr for WireEnd {
@@ -74,7 +79,11 @@ impl FromStr for WireEnd {
             Some(("seqpacket", path)) if !path.is_empty() => Ok(WireEnd::Connect(path.into())),
             Some(("seqpacket-listen", path)) if !path.is_empty() => Ok(WireEnd::Listen(path.into())),
             Some(("tap", name)) if !name.is_empty() => Ok(WireEnd::Tap(name.into())),
-            _ => Err("expected loop, none, seqpacket:PATH, seqpacket-listen:PATH, or tap:NAME".into()),
+            Some(("pcap", path)) if !path.is_empty() => Ok(WireEnd::Capture(path.into())),
+            _ => {
+                Err("expected loop, none, seqpacket:PATH, seqpacket-listen:PATH, tap:NAME, or pcap:FILE"
+                    .into())
+            }
         }
     }
 }
@@ -87,7 +96,8 @@ pub struct ServeOptions {
     sockets: Vec<PathBuf>,
     /// Where the wire of an only card leads: `loop` back to itself, `none` to nothing, `seqpacket:PATH` to a process that
     /// listens at this Unix socket, `seqpacket-listen:PATH` to the first that connects to it, `tap:NAME` to a TAP device of this
-    /// machine; one datagram a frame, without FCS.
+    /// machine; one datagram a frame, without FCS. `pcap:FILE` plays the frames of a capture to the card, from the first frame
+    /// that the card sends or from SIGUSR1 on.
     #[arg(long, value_name = "END")]
     wire: Option<WireEnd>,
     /// Width of the datapath in bits: 64, 128, 256 or 512. Narrow cards are simulated faster.
@@ -256,11 +266,7 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 /// Plugs the wire in. Returns the socket of the station at its end, if that has one.
-fn connect(
-    options: &ServeOptions,
-    world: &mut World,
-    wire: WireOptions,
-) -> Result<Option<std::os::fd::OwnedFd>> {
+fn connect(options: &ServeOptions, world: &mut World, wire: WireOptions) -> Result<Option<OwnedFd>> {
     if options.sockets.len() == 2 {
         world.connect(Port::Card(0), Port::Card(1), wire)?;
         return Ok(None);
@@ -272,6 +278,7 @@ fn connect(
             world.connect(Port::Card(0), Port::Station(station), wire)?;
             return Ok(None);
         }
+        WireEnd::Capture(path) => return play(path, world, wire).map(Some),
         WireEnd::Connect(path) => Datagrams::connect(path)
             .with_context(|| format!("nobody listens at the other end of the wire, {}", path.display()))?,
         WireEnd::Tap(name) => Datagrams::tap(name).context("the other end of the wire")?,
@@ -285,6 +292,18 @@ fn connect(
     let station = world.add_station(datagrams);
     world.connect(Port::Card(0), Port::Station(station), wire)?;
     Ok(Some(socket))
+}
+
+/// Plugs a capture in. Returns what SIGUSR1 makes readable.
+fn play(path: &Path, world: &mut World, wire: WireOptions) -> Result<OwnedFd> {
+    let context = "the other end of the wire";
+    let capture = Capture::read(path).context(context)?;
+    let (start, signalled) = UnixStream::pair()?;
+    pipe::register(SIGUSR1, signalled)?;
+    let station = Playback::new(&capture, start.try_clone()?.into()).context(context)?;
+    let station = world.add_station(station);
+    world.connect(Port::Card(0), Port::Station(station), wire)?;
+    Ok(start.into())
 }
 
 fn print(summary: &Summary, wall_seconds: f64) {

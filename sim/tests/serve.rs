@@ -11,11 +11,13 @@ use rnic_layout::pci::{
 use rnic_layout::queue::event::{Eqe, EventKind};
 use rnic_layout::queue::phase;
 use rnic_layout::registers::{
-    AdminControl, Control, EventQueueControl, LAYOUT_MAJOR, MAGIC, REG_ADMIN_ANSWER_BASE,
-    REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL, REG_CONTROL, REG_EVENT_QUEUE_BASE,
-    REG_EVENT_QUEUE_CONTROL, REG_LAYOUT_VERSION, REG_MAGIC, REG_SCRATCH, REG_STATUS, Register, Status,
+    AdminControl, COUNTERS, Control, EventQueueControl, LAYOUT_MAJOR, MAGIC, REG_ADMIN_ANSWER_BASE,
+    REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL, REG_CONTROL, REG_COUNTER_LATCH,
+    REG_EVENT_QUEUE_BASE, REG_EVENT_QUEUE_CONTROL, REG_LAYOUT_VERSION, REG_MAGIC, REG_OWN_MAC, REG_SCRATCH,
+    REG_STATUS, Register, Status, counter_offset,
 };
 use rnic_sim::foreign::Process;
+use rnic_stimulus::captures::Trace;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::Signal;
@@ -101,6 +103,16 @@ impl Card {
 
     fn write(&mut self, register: &Register, bytes: [u8; 8]) -> Result<()> {
         Ok(self.client.region_write(BAR_0, register.offset.into(), &bytes)?)
+    }
+
+    /// A counter in a new snapshot of all.
+    fn counter(&mut self, name: &str) -> Result<u64> {
+        self.write(&REG_COUNTER_LATCH, 1_u64.to_le_bytes())?;
+        until("a snapshot", || Ok((self.read(&REG_COUNTER_LATCH)? == 0).then_some(())))?;
+        let index = COUNTERS.iter().position(|counter| counter.name == name).context("no such counter")?;
+        let mut bytes = [0; 8];
+        self.client.region_read(BAR_0, counter_offset(index).into(), &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
     }
 
     fn status(&mut self) -> Result<Status> {
@@ -279,6 +291,35 @@ fn two_cards_have_each_a_client() -> Result<()> {
     Ok(())
 }
 
+/// The capture is played when the client says that it is ready: a card that has nothing to send does not begin.
+#[test]
+fn a_capture_is_played_to_the_card() -> Result<()> {
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 0x31];
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("some.pcap");
+    let mut capture = Trace::create(&path)?;
+    for (index, number) in [OWN[5], 0x32, OWN[5], OWN[5], 0x33].into_iter().enumerate() {
+        let mut frame = vec![0; 60];
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, number]);
+        // The longest distance is shortened.
+        capture.write(1 << (8 * index), &frame)?;
+    }
+    drop(capture);
+    let served = Served::start(1, &["--wire", &format!("pcap:{}", path.display())])?;
+    let mut card = served.open(0)?;
+    let mut address = [0; 8];
+    OWN.iter().rev().zip(&mut address).for_each(|(byte, place)| *place = *byte);
+    card.write(&REG_OWN_MAC, address)?;
+    let _rings = use_card(&mut card)?;
+    ensure!(card.counter("frames_received")? == 0, "it has not begun");
+    served.process.signal(Signal::USR1)?;
+    until("all frames", || Ok((card.counter("frames_received")? == 5).then_some(())))?;
+    ensure!(card.counter("destination_mac")? == 2, "the others are for this card");
+    drop(card);
+    served.end(0)?;
+    Ok(())
+}
+
 #[test]
 fn an_option_that_is_wrong_is_named() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -295,6 +336,9 @@ fn an_option_that_is_wrong_is_named() -> Result<()> {
         (1, &["--socket", &first, "--socket", &second, "--wire", "loop"], "--wire is for an only card"),
         (1, &["--socket", &first, "--config", "none.toml"], "cannot read none.toml"),
         (1, &["--socket", &first, "--wire", "seqpacket:/none"], "nobody listens at the other end"),
+        (1, &["--socket", &first, "--wire", "pcap:/none"], "the other end of the wire: /none: No such file"),
+        (1, &["--socket", &first, "--wire", &format!("pcap:{file}")], "neither pcap nor pcapng"),
+        (1, &["--socket", &first, "--wire", "tap:lo"], "lo cannot be a TAP device"),
         (1, &["--socket", &file], "cannot listen at "),
     ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));

@@ -3,6 +3,7 @@ pub mod flow;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 use rnic_layout::path::ROCE_PORT;
@@ -12,6 +13,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// A resolution of 10^-6 seconds, which a pcapng file need not state.
+const MICROSECONDS: u8 = 6;
 
 /// Endings of the files that [`Capture::read_all`] takes.
 const ENDINGS: [&str; 3] = ["pcap", "pcapng", "cap"];
@@ -23,6 +27,8 @@ pub struct Capture {
     pub name: String,
     /// Whole frames without FCS, in the order of the file.
     pub frames: Vec<Vec<u8>>,
+    /// When each of them was captured. Where a pcapng file does not say it, the time of the frame before.
+    pub timestamps: Vec<Duration>,
     /// Frames of which the file holds only the beginning, because the capture had a snap length. They are left out of
     /// `frames`.
     pub cut_short: usize,
@@ -65,7 +71,7 @@ impl Capture {
         let mut file = BufReader::new(File::open(path)?);
         let magic: Vec<u8> = file.fill_buf()?.iter().copied().take(4).collect();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let mut capture = Capture { name, frames: Vec::new(), cut_short: 0 };
+        let mut capture = Capture { name, frames: Vec::new(), timestamps: Vec::new(), cut_short: 0 };
         match magic[..] {
             [] => bail!("the file is empty"),
             [0xa1, 0xb2, 0xc3, 0xd4] | [0xd4, 0xc3, 0xb2, 0xa1] => capture.read_pcap(file)?,
@@ -78,25 +84,41 @@ impl Capture {
 
     fn read_pcap(&mut self, file: impl Read) -> Result<()> {
         let mut reader = PcapReader::new(file).map_err(explain).context("the file header")?;
-        ensure_ethernet(reader.header().datalink)?;
+        let header = reader.header();
+        ensure_ethernet(header.datalink)?;
+        let fraction_ns = if header.ts_resolution == TsResolution::NanoSecond { 1 } else { 1000 };
         // Raw, because the reader itself refuses what is longer than the snap length.
         while let Some(packet) = reader.next_raw_packet() {
             let packet = packet.map_err(explain).with_context(|| self.next_packet())?;
-            self.push(&packet.data, packet.orig_len);
+            let fraction = Duration::from_nanos(u64::from(packet.ts_frac) * fraction_ns);
+            let time = Duration::from_secs(packet.ts_sec.into()) + fraction;
+            self.push(&packet.data, packet.orig_len, Some(time));
         }
         Ok(())
     }
 
     fn read_pcapng(&mut self, file: impl Read) -> Result<()> {
         let mut reader = PcapNgReader::new(file).map_err(explain).context("the section header")?;
+        let mut resolutions = Vec::new();
         while let Some(block) = reader.next_block() {
             match block.map_err(explain).with_context(|| self.next_packet())? {
-                Block::InterfaceDescription(interface) => ensure_ethernet(interface.linktype)?,
-                Block::EnhancedPacket(packet) => self.push(&packet.data, packet.original_len),
+                Block::InterfaceDescription(interface) => {
+                    ensure_ethernet(interface.linktype)?;
+                    resolutions.push(resolution(&interface.options));
+                }
+                Block::EnhancedPacket(packet) => {
+                    let resolution = resolutions.get(packet.interface_id as usize).copied();
+                    let resolution = resolution.with_context(|| {
+                        format!("{} is of an interface that the file does not describe", self.next_packet())
+                    })?;
+                    // The reader takes the units of the interface for nanoseconds.
+                    let time = time_of(packet.timestamp.as_nanos(), resolution);
+                    self.push(&packet.data, packet.original_len, Some(time));
+                }
                 // The data of a simple packet ends with the padding of its block.
                 Block::SimplePacket(packet) => {
                     let captured = packet.data.len().min(packet.original_len as usize);
-                    self.push(&packet.data[..captured], packet.original_len);
+                    self.push(&packet.data[..captured], packet.original_len, None);
                 }
                 _ => {}
             }
@@ -104,11 +126,13 @@ impl Capture {
         Ok(())
     }
 
-    fn push(&mut self, captured: &[u8], bytes_on_wire: u32) {
+    fn push(&mut self, captured: &[u8], bytes_on_wire: u32, time: Option<Duration>) {
         if captured.len() < bytes_on_wire as usize {
             self.cut_short += 1;
         } else {
             self.frames.push(captured.to_vec());
+            let newest = self.timestamps.last().copied();
+            self.timestamps.push(time.or(newest).unwrap_or_default());
         }
     }
 
@@ -136,6 +160,25 @@ fn explain(error: PcapError) -> anyhow::Error {
 fn ensure_ethernet(link: DataLink) -> Result<()> {
     ensure!(link == DataLink::ETHERNET, "not a capture of Ethernet, but of link type {}", u32::from(link));
     Ok(())
+}
+
+/// The unit of an interface's timestamps (pcapng, option `if_tsresol`).
+fn resolution(options: &[InterfaceDescriptionOption<'_>]) -> u8 {
+    let told = options.iter().find_map(|option| match option {
+        InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
+        _ => None,
+    });
+    told.unwrap_or(MICROSECONDS)
+}
+
+/// The time of `units`, of which a second has 10^r, or 2^r where the highest bit of the resolution r is set. What does not fit into
+/// 128 bits of nanoseconds is the end of time.
+fn time_of(units: u128, resolution: u8) -> Duration {
+    let exponent = u32::from(resolution & 0x7f);
+    let base: u128 = if resolution & 0x80 == 0 { 10 } else { 2 };
+    let per_second = base.checked_pow(exponent).unwrap_or(u128::MAX);
+    let nanoseconds = units.saturating_mul(1_000_000_000) / per_second;
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
 /// Returns whether a frame carries UDP to port 4791, be its other fields right or wrong. Frames that are too short to tell, and
@@ -264,7 +307,8 @@ mod tests {
         writer.write_pcapng_block(InterfaceDescriptionBlock::new(DataLink::ETHERNET, 0xffff))?;
         for original_len in [61, 62] {
             let data = (&[0x11; 61][..]).into();
-            let timestamp = Duration::from_nanos(1);
+            // Of the units of the interface, microseconds.
+            let timestamp = Duration::from_nanos(7);
             let options = Vec::new();
             writer.write_pcapng_block(EnhancedPacketBlock {
                 interface_id: 0,
@@ -277,6 +321,43 @@ mod tests {
         drop(writer);
         let capture = Capture::read(&path)?;
         assert_eq!((capture.frames, capture.cut_short), (vec![vec![0x11; 61]], 1));
+        assert_eq!(capture.timestamps, [Duration::from_micros(7)]);
+        Ok(())
+    }
+
+    #[test]
+    fn timestamps_are_in_the_units_of_their_interface() {
+        for (units, resolution, nanoseconds) in [
+            (5, 0, 5_000_000_000),
+            (5, 3, 5_000_000),
+            (5, MICROSECONDS, 5000),
+            (5, 9, 5),
+            (5999, 12, 5),
+            (3, 0x81, 1_500_000_000),
+            (5, 0x80 | 30, 4),
+            (5, 0x7f, 0),
+            (u64::MAX, 0, u64::MAX),
+        ] {
+            let time = time_of(units.into(), resolution);
+            assert_eq!(time, Duration::from_nanos(nanoseconds), "{units} of {resolution:#x}");
+        }
+    }
+
+    #[test]
+    fn frames_keep_the_times_of_their_file() -> Result<()> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("times.pcap");
+        let times = [1, 1_999_999_999, 3_000_000_000];
+        let mut trace = Trace::create(&path)?;
+        times.iter().try_for_each(|time| trace.write(*time, &[0; 60]))?;
+        drop(trace);
+        assert_eq!(Capture::read(&path)?.timestamps, times.map(Duration::from_nanos));
+        // The same numbers as microseconds.
+        let mut bytes = std::fs::read(&path)?;
+        bytes[..4].copy_from_slice(&0xa1b2_c3d4_u32.to_le_bytes());
+        bytes[24 + 4..][..4].copy_from_slice(&7_u32.to_le_bytes());
+        std::fs::write(&path, bytes)?;
+        assert_eq!(Capture::read(&path)?.timestamps[0], Duration::from_micros(7));
         Ok(())
     }
 

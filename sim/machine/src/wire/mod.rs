@@ -10,6 +10,7 @@
 pub mod ecn;
 pub mod fault;
 pub mod mac;
+pub mod playback;
 pub mod record;
 pub mod replay;
 pub mod socket;

@@ -1,5 +1,6 @@
 //! Allocator of device addresses: the lowest range that is free.
 
+use crate::function::FunctionError;
 use crate::memory::PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,6 +28,19 @@ impl Addresses {
         let mut all: Vec<Range<u64>> = ranges.into_iter().map(whole_pages).collect();
         all.sort_by_key(|range| range.start);
         Self { all, used: BTreeMap::new() }
+    }
+
+    /// Gives up all addresses that need more than `bits` bits.
+    ///
+    /// # Errors
+    ///
+    /// [`FunctionError::AddressWidth`] if none are left.
+    pub(crate) fn limit(&mut self, bits: u32) -> Result<(), FunctionError> {
+        let end = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
+        let lowest = self.all.iter().map(|range| range.start).min().unwrap_or_default();
+        self.all.iter_mut().for_each(|range| range.end = range.end.min(end));
+        self.all.retain(|range| !range.is_empty());
+        if self.all.is_empty() { Err(FunctionError::AddressWidth { bits, lowest }) } else { Ok(()) }
     }
 
     /// Allocates contiguous addresses from a multiple of `alignment` on, which is a power of two and at least a page, or returns
@@ -99,6 +113,34 @@ mod tests {
         assert_eq!(addresses.allocate(1, 1 << 30), None);
         let mut last = Addresses::new(Some(u64::MAX - 0x1_0000..u64::MAX));
         assert_eq!(last.allocate(1, 1 << 30), None, "no such multiple is left");
+    }
+
+    #[test]
+    fn addresses_are_no_longer_than_the_cards() {
+        let ranges = || Addresses::new([0x1000..0x4000, 0x6000..0x9000, 1 << 40..1 << 41]);
+        for (bits, expected) in [
+            (64, vec![0x1000, 0x6000, 1 << 40]),
+            (40, vec![0x1000, 0x6000]),
+            (15, vec![0x1000, 0x6000]),
+            (14, vec![0x1000]),
+            (12, vec![]),
+        ] {
+            let mut addresses = ranges();
+            match addresses.limit(bits) {
+                Ok(()) => assert!(!expected.is_empty(), "{bits} bits"),
+                Err(error) => {
+                    assert!(expected.is_empty(), "{bits} bits");
+                    let text =
+                        "the card has device addresses of 12 bits, and the host gives none below 0x1000";
+                    assert!(error.to_string().starts_with(text), "{error}");
+                }
+            }
+            let given: Vec<u64> =
+                std::iter::from_fn(|| addresses.allocate(4096, PAGE_BYTES)).take(expected.len()).collect();
+            assert_eq!(given, expected, "{bits} bits");
+            let last = addresses.allocate(4096, PAGE_BYTES);
+            assert!(last.is_none_or(|address| bits == 64 || address >> bits == 0), "{bits} bits: {last:x?}");
+        }
     }
 
     #[test]

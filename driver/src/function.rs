@@ -95,6 +95,17 @@ pub enum FunctionError {
         /// Bytes requested.
         bytes: usize,
     },
+    /// All device addresses that the host gives are longer than the card's.
+    #[error(
+        "the card has device addresses of {bits} bits, and the host gives none below {lowest:#x}: the IOMMU has to translate for it, \
+         with addresses that the card has"
+    )]
+    AddressWidth {
+        /// Bits of an address of the card.
+        bits: u32,
+        /// Lowest address that the host gives.
+        lowest: u64,
+    },
     /// [`Function::allocate`] returned memory that is too small or has another purpose.
     #[error(
         "the back end allocated {bytes} bytes for {purpose:?}, and {asked_bytes} bytes for {asked_purpose:?} were \
@@ -273,6 +284,17 @@ pub trait Function: Send + Sync {
     ///
     /// [`FunctionError::NoBar`] if the function has none of this index.
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError>;
+
+    /// Limits the device addresses of all mappings to this many bits, since the card puts out no more. The driver calls it before
+    /// it maps anything. A back end whose addresses are always shorter need not do anything.
+    ///
+    /// # Errors
+    ///
+    /// [`FunctionError::AddressWidth`] if the back end has no such addresses.
+    fn limit_addresses(&self, bits: u32) -> Result<(), FunctionError> {
+        let _ = bits;
+        Ok(())
+    }
 
     /// Allocates memory that can be mapped: zeroed, in whole pages of 4096 bytes, page-aligned. A back end to a card in
     /// another process allocates memory that both processes share. The memory is not in use: the driver writes rings and

@@ -278,6 +278,10 @@ impl Function for VfioFunction {
         }
     }
 
+    fn limit_addresses(&self, bits: u32) -> Result<(), FunctionError> {
+        lock(&self.mappings).addresses.limit(bits)
+    }
+
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
         let bytes = memory.bytes();
         let named = |error| FunctionError::Vfio { address: self.address, error };

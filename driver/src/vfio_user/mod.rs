@@ -311,6 +311,10 @@ impl Function for VfioUserFunction {
         }
     }
 
+    fn limit_addresses(&self, bits: u32) -> Result<(), FunctionError> {
+        lock(&self.mappings).addresses.limit(bits)
+    }
+
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
         let part = memory.file().ok_or(FunctionError::NotShared { bytes: memory.bytes() })?;
         let bytes = memory.bytes();

@@ -34,10 +34,11 @@ use crate::world::clock::SECOND_PS;
 use link::Link;
 use rand_chacha::ChaCha8Rng;
 use read::Reads;
-use registers::Registers;
+use registers::{Heard, Registers};
 use rnic_driver::Ownership;
 use rnic_layout::doorbell::SEND;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
+use rnic_layout::registers::{Control, REG_CONTROL};
 use rnic_monitor::Monitor;
 use rnic_stimulus::chance::{Seed, happens};
 use std::collections::VecDeque;
@@ -225,6 +226,16 @@ impl Host {
         self.registers.start(now_ps, access, is_posted, &self.options)
     }
 
+    /// The function is reset: the monitors know nothing any more of what software has set up, as after a reset by register.
+    pub fn forget(&mut self, now_ps: u64) {
+        let value = Control { reset: true, ..Control::at_reset() }.to_bytes().map_or(0, u64::from_le_bytes);
+        let (offset, operation) = (REG_CONTROL.offset.into(), Operation::Write { value, strobe: 0xff });
+        let access = RegisterAccess { bar: Bar::Registers, offset, operation };
+        self.posted.hear(&access, &mut self.memory);
+        self.overhear(now_ps, &access);
+        self.overheard.end_reset(now_ps);
+    }
+
     /// Takes the oldest interrupt.
     pub fn take_interrupt(&mut self) -> Option<Interrupt> {
         self.arrived.pop_front()
@@ -370,7 +381,10 @@ impl Host {
 
     /// Processes one cycle of the register slave, whose next inputs are in [`Registers::drives`] afterwards.
     pub fn register_cycle(&mut self, now_ps: u64, from: &FromSlave, log: &mut Log) {
-        let begins = self.registers.cycle(now_ps, from, &self.options, log);
+        let Heard { begins, answered } = self.registers.cycle(now_ps, from, &self.options, log);
+        if let Some((access, value)) = answered {
+            self.overheard.answer(now_ps, &access, value);
+        }
         if let Some(access) = begins {
             self.overhear(now_ps, &access);
         }
@@ -384,7 +398,7 @@ impl Host {
         let (memory, order) = (&self.memory, &mut self.order);
         let is_whole = strobe == 0xff;
         match bar {
-            Bar::Registers if is_whole => self.overheard.register(now_ps, offset, value, memory, order),
+            Bar::Registers if is_whole => self.overheard.register(offset, value, memory, order),
             Bar::Registers => {}
             Bar::Doorbells => {
                 order.doorbell(offset, value, strobe);

@@ -68,7 +68,7 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::read::{READ_COUNT_BITS, ReadsServed};
 use rnic_messages::setup::{SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
 use step::{Step, choice_of, setting_of, step_after, sweep_after};
 
 mod check;
@@ -114,8 +114,10 @@ pub struct Admit {
     /// Requests from the wire; `ready` is combinational from `setup.valid` and `srq_setup.valid`.
     pub requests: StreamRx<PacketToken>,
     /// Packets with the decision on them, with their receive ring and the operands of atomics; a function of registers. `ready`
-    /// is looked at when a packet is taken, and must stay high until it is forwarded.
+    /// is looked at when a packet is taken, which says that there is room for it; when it is forwarded it is not.
     pub admitted: StreamTx<Admission>,
+    /// Ring of the packet that may be forwarded in the next cycle; a function of registers.
+    pub next_ring: Signal<Out, Bits<RECEIVE_RING_BITS>>,
     /// To control: SRQs that hold fewer WQEs than their limit; registered.
     pub srq_limit: StreamTx<SrqLimitNotice>,
     /// A packet was forwarded to `admitted`; registered.
@@ -234,10 +236,12 @@ impl Logic for Admit {
         let outcome = outcome_of(step == Step::Flush, token, path, record, found);
         let after = record_after(record, token, found, outcome);
         let forwards = is_forwarded(decides, outcome, token.payload_bytes);
+        let ring = ring_of(path);
+        self.next_ring.next = ring;
         self.admitted.valid.next = forwards;
         self.admitted.beat.next = Admission {
             packet: admitted_of(token, path, record, after, found, outcome),
-            ring: ring_of(path),
+            ring,
             operands: operands_of(token),
         };
         self.entered.d.next = forwards;

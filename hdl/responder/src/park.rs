@@ -53,16 +53,23 @@
 use crate::messages::{
     ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, ListWrite, ReceiveWqe, ReceiveWqeRequest,
 };
-use list::{ENTRY_BITS, Event, List, Ordered, RING_BITS, Turn, action_of};
-use list::{event_of_packet, event_of_turn, event_of_wake};
+use ask_gate::AskGate;
+use list::{ENTRY_BITS, Event, Ordered, RING_BITS, Turn, action_of, next_event};
+use lists::Lists;
+use pause::Pause;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, TurnQueue};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::GENERATION_BITS;
+use turns::Turns;
 
+mod ask_gate;
 mod list;
+mod lists;
+mod pause;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 /// log2 of the packets whose answer is awaited.
 const ORDER: usize = 5;
@@ -77,11 +84,13 @@ struct Ask {
     generation: Bits<GENERATION_BITS>,
 }
 
-/// A link that was written in the cycle in which that of the event was read.
+/// The packet of a turn, on its way to the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct NewLink {
-    from: Bits<ENTRY_BITS>,
-    to: Bits<ENTRY_BITS>,
+struct Issue {
+    ring: Bits<RING_BITS>,
+    entry: Bits<ENTRY_BITS>,
+    ask: Ask,
+    restarts: Bit,
 }
 
 /// Parks packets; see the module.
@@ -91,15 +100,18 @@ pub struct Park {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; forgets all packets.
     pub reset: Signal<In, Bit>,
-    /// From admission; `ready` is a function of registers, and once high it stays so for three cycles without a packet.
+    /// From admission; `ready` is a function of registers. A packet that was begun when it was high is taken, if it comes within
+    /// four cycles and none does before.
     pub admitted: StreamRx<Admission>,
+    /// From admission: ring of the packet that may come in the next cycle.
+    pub next_ring: Signal<In, Bits<RING_BITS>>,
     /// To the prefetch: requests for receive WQEs; registered.
     pub request: StreamTx<ReceiveWqeRequest>,
     /// From the prefetch: its answers, in the order of the requests; `ready` is combinational.
     pub answer: StreamRx<ReceiveWqe>,
     /// From the prefetch: answers at `answer`.
     pub answer_count: Signal<In, Bits<ANSWER_COUNT_BITS>>,
-    /// To the prefetch: packets of a ring enter or leave its list; combinational from `passed.ready`.
+    /// To the prefetch: packets of a ring enter or leave its list; combinational from `answer`.
     pub list_write: Signal<Out, ListWrite>,
     /// From the prefetch: a read of `woken` has completed, or the ring has restarted.
     pub wakes: Signal<In, Bit>,
@@ -118,16 +130,14 @@ pub struct Park {
     parked_operands: Memory<AtomicOperands, ENTRY_BITS>,
     #[init(Memory::new(Storage::Block))]
     asks: Memory<Ask, ENTRY_BITS>,
-    /// For each entry of a list the next one.
-    #[init(Memory::new(Storage::Block))]
-    links: Memory<Bits<ENTRY_BITS>, ENTRY_BITS>,
-    #[init(Memory::new(Storage::Block))]
-    lists: Memory<List, RING_BITS>,
+    lists: Lists,
     #[init(Fifo::new(Storage::Block))]
     free: Fifo<Bits<ENTRY_BITS>, ENTRY_BITS, 10>,
     order: Fifo<Ordered, ORDER, ORDER_COUNT>,
     requests: Fifo<ReceiveWqeRequest, ORDER, ORDER_COUNT>,
-    turns: Fifo<Turn, 10, 11>,
+    turns: Turns<Turn>,
+    ask_gate: AskGate,
+    pause: Pause,
     wake_queue: TurnQueue<RING_BITS, 12>,
     #[init(Fifo::new(Storage::Block))]
     operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
@@ -137,12 +147,11 @@ pub struct Park {
     sweep: Reg<Bits<RING_BITS>>,
     has_event: Reg<Bit>,
     event: DFF<Event>,
-    /// The record that the event before has written, in the cycle in which that of `event` was read.
-    written: DFF<List>,
-    written_ring: DFF<Bits<RING_BITS>>,
-    has_written: Reg<Bit>,
-    new_link: DFF<NewLink>,
-    has_new_link: Reg<Bit>,
+    /// A packet waits for scatter; it has asked.
+    waits: Reg<Bit>,
+    is_waiting_asked: DFF<Bit>,
+    has_issue: Reg<Bit>,
+    issue: DFF<Issue>,
 }
 
 impl Logic for Park {
@@ -167,7 +176,7 @@ impl Logic for Park {
         let level = self.order.level.val();
         let is_half_full = level.get_bits::<2>(4).any();
         let may_admit = !(level.get_bit(5) || level.get_bits::<2>(3).all());
-        self.admitted.ready.next = may_admit && self.free.tx.valid.val();
+        self.admitted.ready.next = may_admit && self.free.tx.valid.val() && !self.pause.pauses.val();
         let enters = self.admitted.valid.val();
         let entry = self.free.tx.beat.val();
         self.free.tx.ready.next = enters;
@@ -185,24 +194,28 @@ impl Logic for Park {
         // Act: the event of the cycle before, with the record of its list.
         let has_event = self.has_event.q.val();
         let event = self.event.q.val();
-        let is_same = self.has_written.q.val() && self.written_ring.q.val() == event.ring;
-        let list = select(is_same, self.written.q.val(), self.lists.read_data.val());
-        let is_new = self.has_new_link.q.val() && self.new_link.q.val().from == event.entry;
-        let next = select(is_new, self.new_link.q.val().to, self.links.read_data.val());
         let answer = self.answer.beat.val();
-        let action = action_of(event, list, next, answer.is_absent);
-        let token = self.tokens.read_data.val();
-        let is_atomic = token.is_atomic;
-        let has_room = !is_atomic || self.operands_queue.rx.ready.val();
-        let may_pass = self.passed.ready.val() && has_room;
-        let moves = select(action.passes, may_pass, !(action.issues && enters));
+        let action = action_of(event, self.lists.list.val(), self.lists.behind.val(), answer.is_absent);
+        let has_issue = self.has_issue.q.val();
+        let moves = !(has_event && action.issues && has_issue && enters);
         let acts = has_event && moves;
-        self.passed.valid.next = has_event && action.passes && has_room;
+
+        // Out: a packet that passes, in this cycle or when scatter takes it. Its token and answer stay where they are.
+        let token = self.tokens.read_data.val();
+        let waits = self.waits.q.val();
+        let is_out = waits || (has_event && action.passes);
+        let is_out_asked = select(waits, self.is_waiting_asked.q.val(), event.is_asked);
+        let may_pass = !token.is_atomic || self.operands_queue.rx.ready.val();
+        let is_taken = may_pass && self.passed.ready.val();
+        self.waits.d.next = is_out && !is_taken;
+        self.is_waiting_asked.d.next = is_out_asked;
+        self.passed.valid.next = is_out && may_pass;
         self.passed.beat.next = token;
-        self.wqe.valid.next = has_event && action.passes && has_room && event.is_asked;
+        self.wqe.valid.next = is_out && may_pass && is_out_asked;
         self.wqe.beat.next = answer;
-        self.answer.ready.next = acts && event.is_leave && event.is_asked;
-        self.operands_queue.rx.valid.next = acts && action.passes && is_atomic;
+        let is_refused = has_event && event.is_leave && event.is_asked && !action.passes;
+        self.answer.ready.next = is_refused || (is_out && is_taken && is_out_asked);
+        self.operands_queue.rx.valid.next = is_out && is_taken && token.is_atomic;
         self.operands_queue.rx.beat.next = self.parked_operands.read_data.val();
         self.free.rx.valid.next =
             select(clears, !sweep.get_bits::<2>(ENTRY_BITS).any(), acts && action.passes);
@@ -210,85 +223,84 @@ impl Logic for Park {
         self.turns.rx.valid.next = acts && action.schedules;
         self.turns.rx.beat.next = action.turn;
 
-        // Packets and turns enter `order`, and ask for their WQEs, at once.
-        let ask = self.asks.read_data.val();
+        // Packets enter `order`, and ask for their WQEs; those of turns when no other does.
+        self.ask_gate.next_ring.next = self.next_ring.val();
+        self.ask_gate.enters.next = enters;
+        self.ask_gate.takes_wqe.next = admission.packet.takes_wqe;
+        let is_unasked = self.ask_gate.is_unasked.val();
         let issues = acts && action.issues;
-        let is_asked = select(enters, admission.packet.takes_wqe, ask.takes_wqe);
-        self.order.rx.valid.next = enters || issues;
+        let issue = self.issue.q.val();
+        self.has_issue.d.next = issues || (has_issue && enters);
+        if issues {
+            let (ask, restarts) = (self.asks.read_data.val(), event.restarts);
+            self.issue.d.next = Issue { ring: event.ring, entry: event.entry, ask, restarts };
+        }
+        let is_asked = select(enters, admission.packet.takes_wqe && !is_unasked, issue.ask.takes_wqe);
+        let ring = select(enters, admission.ring, issue.ring);
+        self.order.rx.valid.next = enters || has_issue;
         self.order.rx.beat.next = Ordered {
-            ring: select(enters, admission.ring, event.ring),
-            entry: select(enters, entry, event.entry),
+            ring,
+            entry: select(enters, entry, issue.entry),
             is_asked,
+            is_unasked: enters && is_unasked,
             is_parked: !enters,
         };
-        self.requests.rx.valid.next = (enters || issues) && is_asked;
+        self.requests.rx.valid.next = (enters || has_issue) && is_asked;
         self.requests.rx.beat.next = ReceiveWqeRequest {
-            ring: select(enters, admission.ring, event.ring),
-            generation: select(enters, admission.packet.generation, ask.generation),
+            ring,
+            generation: select(enters, admission.packet.generation, issue.ask.generation),
             is_parked: !enters,
-            restarts: event.restarts,
+            restarts: issue.restarts,
         };
 
-        // Read: the next event. A packet is looked at when it is answered, by an answer that no packet before it takes.
-        let may_read = (!has_event || moves) && !clears;
+        // Read: the next event. A packet is looked at when it is answered, by an answer that no packet before it takes, and if it may
+        // pass, when no other waits for scatter. Turns and packets alternate.
+        let may_read = moves && !clears;
         let head = self.order.tx.beat.val();
         let has_wake = self.wake_queue.tx.valid.val();
-        let takes_answer = has_event && event.is_leave && event.is_asked;
+        let is_deciding = has_event && event.is_leave && !event.is_unasked;
+        let takes_answer = waits && self.is_waiting_asked.q.val();
         let has_answer =
             select(takes_answer, self.answer_count.val().get_bits::<3>(1).any(), self.answer.valid.val());
-        let may_leave = self.order.tx.valid.val() && (!head.is_asked || has_answer);
+        let is_answered = !is_deciding && !(waits && !is_taken) && (!head.is_asked || has_answer);
+        let may_leave = self.order.tx.valid.val() && (head.is_unasked || is_answered);
         let may_turn = self.turns.tx.valid.val() && !is_half_full;
         let reads = may_read && (has_wake || may_leave || may_turn);
-        let leaves = may_leave && !has_wake;
-        let chosen = if has_wake {
-            event_of_wake(self.wake_queue.tx.beat.val())
-        } else if may_leave {
-            event_of_packet(head)
-        } else {
-            event_of_turn(self.turns.tx.beat.val())
-        };
+        let leaves = may_leave && !(may_turn && has_event && event.is_leave);
+        let (woken, turn) = (self.wake_queue.tx.beat.val(), self.turns.tx.beat.val());
+        let chosen = next_event(has_wake, woken, leaves, head, turn);
         self.wake_queue.tx.ready.next = may_read;
-        self.order.tx.ready.next = may_read && leaves;
-        self.turns.tx.ready.next = may_read && !has_wake && !may_leave && may_turn;
-        if may_read {
-            self.has_event.d.next = reads;
-            self.event.d.next = chosen;
-        }
-        self.tokens.read_enable.next = may_read;
-        self.tokens.read_address.next = chosen.entry;
-        self.parked_operands.read_enable.next = may_read;
-        self.parked_operands.read_address.next = chosen.entry;
+        self.order.tx.ready.next = may_read && !has_wake && leaves;
+        self.turns.tx.ready.next = may_read && !has_wake && !leaves && may_turn;
+        self.pause.starts.next = acts && action.chases;
+        self.pause.is_empty.next = !has_event && !level.any() && !self.turns.tx.valid.val() && !has_issue;
+        self.has_event.d.next = select(may_read, reads, has_event);
+        self.event.d.next = select(may_read, chosen, event);
+        let may_pass_next = may_read && !has_wake && leaves && !head.is_unasked;
+        self.tokens.read_enable.next = may_pass_next;
+        self.tokens.read_address.next = head.entry;
+        self.parked_operands.read_enable.next = may_pass_next;
+        self.parked_operands.read_address.next = head.entry;
         self.asks.read_enable.next = may_read;
         self.asks.read_address.next = chosen.entry;
-        self.links.read_enable.next = may_read;
-        self.links.read_address.next = chosen.entry;
-        self.lists.read_enable.next = may_read;
-        self.lists.read_address.next = chosen.ring;
 
-        // The records. What was written in the cycle of a read stays for the event that was read.
-        if may_read {
-            self.has_written.d.next = acts;
-            self.written_ring.d.next = event.ring;
-            self.written.d.next = action.after;
-        }
-        self.lists.write_enable.next = clears || acts;
-        self.lists.write_address.next = select(clears, sweep, event.ring);
-        let empty = List::default();
-        let after = List { holds: action.after.holds && !clears, ..select(clears, empty, action.after) };
-        self.lists.write_data.next = after;
+        // The records.
+        self.lists.reads.next = may_read;
+        self.lists.ring.next = chosen.ring;
+        self.lists.entry.next = chosen.entry;
+        self.lists.acts.next = acts;
+        self.lists.appends.next = action.appends;
+        self.lists.after.next = action.after;
+        self.lists.clears.next = clears;
+        self.lists.sweep.next = sweep;
+        let change = self.lists.change.val();
+        self.ask_gate.change.next = change;
+        self.ask_gate.is_sweeping.next = clears;
         self.list_write.next = ListWrite {
-            enable: clears || acts,
-            ring: select(clears, sweep, event.ring),
-            holds: after.holds,
-            absents: after.absents,
+            enable: change.enable,
+            ring: change.ring,
+            holds: change.list.holds,
+            absents: change.list.absents,
         };
-        let links = acts && action.appends && list.holds;
-        self.links.write_enable.next = links;
-        self.links.write_address.next = list.tail;
-        self.links.write_data.next = event.entry;
-        if may_read {
-            self.has_new_link.d.next = links;
-            self.new_link.d.next = NewLink { from: list.tail, to: event.entry };
-        }
     }
 }

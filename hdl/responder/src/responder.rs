@@ -214,6 +214,7 @@ impl Logic for Responder {
 
         StreamRx::<PacketToken>::link(&mut self.requests, &mut self.admit.requests);
         StreamTx::<Admission>::join(&mut self.admit.admitted, &mut self.park.admitted);
+        self.park.next_ring.next = self.admit.next_ring.val();
         StreamTx::<ReceiveWqeRequest>::join(&mut self.park.request, &mut self.rq_prefetch.request);
         StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.wqe, &mut self.park.answer);
         self.park.answer_count.next = self.rq_prefetch.wqe_count.val();

@@ -13,6 +13,8 @@ use rnic_messages::sizes::RECEIVE_RING_BITS;
 pub(super) const RING_BITS: usize = RECEIVE_RING_BITS;
 /// log2 of the packets between admission and scatter.
 pub(super) const ENTRY_BITS: usize = 9;
+/// Bits of a count of packets that are on their way to be parked unasked.
+pub(super) const UNASKED_BITS: usize = 6;
 
 /// The parked packets of a receive ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -25,6 +27,8 @@ pub(super) struct List {
     pub tail: Bits<ENTRY_BITS>,
     /// Free-running count of packets that were parked after an answer without a WQE, those tried again left out.
     pub absents: Bits<ABSENT_BITS>,
+    /// Free-running count of packets that were parked unasked.
+    pub unasked: Bits<UNASKED_BITS>,
     /// The ring has a turn of this pass to come.
     pub is_passing: Bit,
     /// The oldest packet was tried in vain.
@@ -42,6 +46,8 @@ pub(super) struct Ordered {
     pub entry: Bits<ENTRY_BITS>,
     /// It has asked for a receive WQE.
     pub is_asked: Bit,
+    /// It takes a WQE and has not asked, since packets of its ring are parked.
+    pub is_unasked: Bit,
     /// It is in the list of its ring.
     pub is_parked: Bit,
 }
@@ -70,6 +76,7 @@ pub(super) struct Event {
     pub entry: Bits<ENTRY_BITS>,
     /// Of a packet: as in [`Ordered`].
     pub is_asked: Bit,
+    pub is_unasked: Bit,
     pub is_parked: Bit,
     /// Of a turn: as in [`Turn`].
     pub restarts: Bit,
@@ -88,17 +95,20 @@ pub(super) struct Action {
     /// The ring has another turn.
     pub schedules: Bit,
     pub turn: Turn,
+    /// A packet was parked unasked though its list waits for nothing else: packets of the ring come too fast to find it empty.
+    pub chases: Bit,
     pub after: List,
 }
 
 /// Gives the event of a packet that leaves the order.
 #[kernel]
-pub(super) fn event_of_packet(packet: Ordered) -> Event {
+fn event_of_packet(packet: Ordered) -> Event {
     Event {
         is_leave: true,
         ring: packet.ring,
         entry: packet.entry,
         is_asked: packet.is_asked,
+        is_unasked: packet.is_unasked,
         is_parked: packet.is_parked,
         ..Default::default()
     }
@@ -106,7 +116,7 @@ pub(super) fn event_of_packet(packet: Ordered) -> Event {
 
 /// Gives the event of a turn.
 #[kernel]
-pub(super) fn event_of_turn(turn: Turn) -> Event {
+fn event_of_turn(turn: Turn) -> Event {
     Event {
         is_turn: true,
         ring: turn.ring,
@@ -119,8 +129,26 @@ pub(super) fn event_of_turn(turn: Turn) -> Event {
 
 /// Gives the event of a ring whose read has completed.
 #[kernel]
-pub(super) fn event_of_wake(ring: Bits<RING_BITS>) -> Event {
+fn event_of_wake(ring: Bits<RING_BITS>) -> Event {
     Event { is_wake: true, ring, ..Default::default() }
+}
+
+/// Gives the next event: a ring whose read has completed, else a packet if one leaves, else a turn.
+#[kernel]
+pub(super) fn next_event(
+    has_wake: Bit,
+    ring: Bits<RING_BITS>,
+    leaves: Bit,
+    packet: Ordered,
+    turn: Turn,
+) -> Event {
+    if has_wake {
+        event_of_wake(ring)
+    } else if leaves {
+        event_of_packet(packet)
+    } else {
+        event_of_turn(turn)
+    }
 }
 
 /// Decides about an event. `next` is the entry after that of the event in its list, if there is one; `is_absent` says
@@ -128,7 +156,7 @@ pub(super) fn event_of_wake(ring: Bits<RING_BITS>) -> Event {
 #[kernel]
 pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_absent: Bit) -> Action {
     let is_end = event.entry == list.tail;
-    let lacks = event.is_asked && is_absent;
+    let lacks = (event.is_asked && is_absent) || event.is_unasked;
     let is_new = event.is_leave && !event.is_parked;
     let is_oldest = event.is_leave && event.is_parked && event.entry == list.head;
     let appends = is_new && (list.holds || lacks);
@@ -159,6 +187,7 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
             restarts: begins || tries_again,
             pass,
         },
+        chases: event.is_unasked && (begins || follows),
         after: List {
             holds: (list.holds || appends) && !(leaves_list && is_end),
             head: if begins {
@@ -169,7 +198,8 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
                 list.head
             },
             tail: select(appends, event.entry, list.tail),
-            absents: select(is_new && lacks, list.absents + 1, list.absents),
+            absents: select(is_new && event.is_asked && is_absent, list.absents + 1, list.absents),
+            unasked: select(event.is_unasked, list.unasked + 1, list.unasked),
             is_passing: schedules || (list.is_passing && !issues && !fails),
             is_asleep: !begins && !wakes && (list.is_asleep || (fails && !list.was_woken)),
             was_woken: !begins && !tries_again && (list.was_woken || (wakes && !list.is_asleep)),
@@ -189,6 +219,7 @@ mod tests {
             head: bits(3),
             tail: bits(5),
             absents: bits(63),
+            unasked: bits(63),
             is_passing: true,
             is_asleep: false,
             was_woken: false,
@@ -200,7 +231,13 @@ mod tests {
     const RING: u64 = 0x42a;
 
     fn packet(entry: u64, is_asked: bool, is_parked: bool) -> Event {
-        event_of_packet(Ordered { ring: bits(RING), entry: bits(entry), is_asked, is_parked })
+        event_of_packet(Ordered {
+            ring: bits(RING),
+            entry: bits(entry),
+            is_asked,
+            is_unasked: false,
+            is_parked,
+        })
     }
 
     fn turn(entry: u64, pass: bool) -> Event {
@@ -230,6 +267,30 @@ mod tests {
             // The count wraps.
             let absents = if is_asked && is_absent { 0 } else { 63 };
             assert_eq!(action.after.absents, bits(absents), "{holds} {is_asked} {is_absent}");
+        }
+    }
+
+    /// Holds, passing, asleep; schedules, restarts, chases.
+    #[test]
+    fn a_packet_that_is_unasked_is_parked_whether_others_are_or_not() {
+        for (holds, is_passing, is_asleep, expected) in [
+            (false, false, true, (true, true, true)),
+            (true, true, false, (false, false, false)),
+            (true, false, false, (true, false, true)),
+            (true, false, true, (false, false, false)),
+        ] {
+            let list = List { holds, is_passing, is_asleep, ..three() };
+            for is_absent in [false, true] {
+                let event = Event { is_unasked: true, ..packet(9, false, false) };
+                let action = act(event, list, is_absent);
+                assert_eq!((action.passes, action.appends), (false, true), "{list:?}");
+                assert_eq!((action.schedules, action.turn.restarts, action.chases), expected, "{list:?}");
+                let asked = act(packet(9, true, false), list, true);
+                assert!(!asked.chases && asked.after.unasked == bits(63));
+                // The counts wrap, each by its own packets.
+                let after = List { absents: bits(63), unasked: bits(0), ..asked.after };
+                assert_eq!(action.after, after, "{list:?}");
+            }
         }
     }
 

@@ -131,30 +131,12 @@ pub struct ReceiveWqeRequest {
     pub ring: Bits<RECEIVE_RING_BITS>,
     /// Generation of the queue pair that owns the ring; ignored for an SRQ, which outlives its queue pairs.
     pub generation: Bits<GENERATION_BITS>,
-    /// It is for a packet that was parked.
-    pub is_parked: Bit,
-    /// With `is_parked`: that is the oldest one of its ring. Else it comes after one whose request is not answered yet.
+    /// It is for the oldest packet of its ring, which was parked. After an answer without a WQE all others get none before it.
     pub restarts: Bit,
-}
-
-/// What decides whether a request of a packet that is not parked may be answered. Written when packets of the ring enter or
-/// leave its list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct ListWrite {
-    /// A ring is written.
-    pub enable: Bit,
-    /// The ring.
-    pub ring: Bits<RECEIVE_RING_BITS>,
-    /// Packets of the ring are parked.
-    pub holds: Bit,
-    /// Free-running count of packets that were parked after an answer without a WQE.
-    pub absents: Bits<ABSENT_BITS>,
 }
 
 /// Bits of a count of answers that wait at an output.
 pub const ANSWER_COUNT_BITS: usize = 4;
-/// Bits of a count of packets whose answer is on its way.
-pub const ABSENT_BITS: usize = 6;
 
 /// A receive WQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

@@ -11,22 +11,23 @@
 //!             free (512 entries) <──────────────────────────────────────────┐
 //!               v                                                           │
 //!  admitted ──┬─> tokens, operands, asks [entry] ──────────────────────┐    │
-//!             ├─> order (32) ──> event ──> Read ──> Act ──────────────┴─> pass ──> scatter
-//!             └─> request ──> rq_prefetch ──> answer ─────────────────^ │
-//!                   ^                         ^                         ├──> append: links[tail] = entry
-//!  (drain) ─────────┴── turns (1,024) ──> event    lists (one word a    └──> turns
-//!                                             ^         receive ring)
+//!     ^       ├─> order (32) ──> event ──> Read ──> Act ──────────────┴─> pass ──> scatter
+//!     │       └─> AskGate ──> request ──> rq_prefetch ──> answer ─────^ │
+//!     └── Pause       ^                       ^       lists (one word a ├──> append: links[tail] = entry
+//!  (drain) ───────────┴── turns (1,024) ──> event       receive ring)   └──> turns
+//!                                             ^
 //!  wakes ──> TurnQueue ──────────────────────>┘
 //! ```
 //!
 //! Every packet is written once, into an entry of `tokens`, and read once, when it passes: what is parked is not moved. What
 //! follows the order of all packets travels beside the entries: `order` has the entries in the order in which packets came,
 //! those of packets that were parked among them when they are tried again; a packet that takes a WQE asks for it in that
-//! order, and is looked at when it is answered.
+//! order, and is looked at when it is answered. While packets of its ring wait for their turn a new one does not ask, and is
+//! parked unasked (`AskGate`).
 //!
 //! | Event | Does |
 //! |---|---|
-//! | a packet leaves `order` | It passes, or is parked: because its WQE is absent, or because its list is not empty. One that was parked passes if it is the oldest of its list and has its WQE; else it stays where it is |
+//! | a packet leaves `order` | It passes, or is parked: because its WQE is absent, because it has not asked, or because its list is not empty. One that was parked passes if it is the oldest of its list and has its WQE; else it stays where it is |
 //! | a ring has its turn | The next packet of its list enters `order`, and the ring another turn, up to the end of the list |
 //! | a read of a ring has completed | Its list is tried again from the oldest packet on, if it was tried in vain |
 //!
@@ -34,24 +35,26 @@
 //! `order` already stays parked. The list is tried again when a read of its ring has completed, at once if that was since its
 //! last pass began. So no read is missed, whenever it completes.
 //!
-//! Latency 3 cycles from `admitted` to `passed`, and with a receive WQE 9. One event a cycle, so three cycles for a packet that is
-//! parked, four where one list alone is emptied, and one for every other packet: scatter takes one in three.
+//! Latency 3 cycles from `admitted` to `passed`, and with a receive WQE 9. One event a cycle, so three cycles for a packet that
+//! is parked and one for every other packet; scatter takes one in three. A list of one ring is emptied at 3.04 cycles a
+//! packet while others come, which is faster than they come from one sender (3.4), and at 2 alone.
 //!
 //! 1. Packets of a ring pass in the order of `admitted`, each once, whatever waits.
 //! 2. A packet that takes a WQE passes with the answer to its own request; the answers to others are dropped, and were
 //!    without a WQE (rule 3 of `WqeGrant`).
 //! 3. An entry is free, or holds one packet. None is lost.
-//! 4. Nothing here waits for a packet that is parked: `admitted` waits for a free entry and for `order` only, and events for scatter.
+//! 4. Nothing here waits for a packet that is parked: `admitted` waits for a free entry, for `order`, and for 32 cycles in 1,024
+//!    at most so that a ring whose packets come fast can be unparked (`Pause`); events wait for scatter.
 //! 5. A list whose oldest packet waits is tried again after every read and every restart of its ring; so packets of a
 //!    generation that has ended leave, answered as stale.
 //!
 //! Hazards: an event reads the record of its list in the cycle in which the one before it may write it, and so the links; both are
-//! taken from the write then. `WqeGrant` may see a list one cycle late: one that has become empty delays a packet
-//! by a pass, and one that was begun is known to it, since it gave the answer for which it was.
+//! taken from the write then. `AskGate` sees a list two cycles late; what it decides wrongly then is answered without a WQE,
+//! or costs a packet a turn.
 //!
 //! Reset sweeps the records of all rings and frees all entries, in 2,048 cycles. Protocol 3.7, 4.5; design decision 3.
 use crate::messages::{
-    ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, ListWrite, ReceiveWqe, ReceiveWqeRequest,
+    ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, ReceiveWqe, ReceiveWqeRequest,
 };
 use ask_gate::AskGate;
 use list::{ENTRY_BITS, Event, Ordered, RING_BITS, Turn, action_of, next_event};
@@ -111,8 +114,6 @@ pub struct Park {
     pub answer: StreamRx<ReceiveWqe>,
     /// From the prefetch: answers at `answer`.
     pub answer_count: Signal<In, Bits<ANSWER_COUNT_BITS>>,
-    /// To the prefetch: packets of a ring enter or leave its list; combinational from `answer`.
-    pub list_write: Signal<Out, ListWrite>,
     /// From the prefetch: a read of `woken` has completed, or the ring has restarted.
     pub wakes: Signal<In, Bit>,
     /// A receive ring.
@@ -226,8 +227,7 @@ impl Logic for Park {
         // Packets enter `order`, and ask for their WQEs; those of turns when no other does.
         self.ask_gate.next_ring.next = self.next_ring.val();
         self.ask_gate.enters.next = enters;
-        self.ask_gate.takes_wqe.next = admission.packet.takes_wqe;
-        let is_unasked = self.ask_gate.is_unasked.val();
+        let is_unasked = admission.packet.takes_wqe && self.ask_gate.is_unasked.val();
         let issues = acts && action.issues;
         let issue = self.issue.q.val();
         self.has_issue.d.next = issues || (has_issue && enters);
@@ -249,8 +249,7 @@ impl Logic for Park {
         self.requests.rx.beat.next = ReceiveWqeRequest {
             ring,
             generation: select(enters, admission.packet.generation, issue.ask.generation),
-            is_parked: !enters,
-            restarts: issue.restarts,
+            restarts: !enters && issue.restarts,
         };
 
         // Read: the next event. A packet is looked at when it is answered, by an answer that no packet before it takes, and if it may
@@ -273,7 +272,9 @@ impl Logic for Park {
         self.order.tx.ready.next = may_read && !has_wake && leaves;
         self.turns.tx.ready.next = may_read && !has_wake && !leaves && may_turn;
         self.pause.starts.next = acts && action.chases;
-        self.pause.is_empty.next = !has_event && !level.any() && !self.turns.tx.valid.val() && !has_issue;
+        self.pause.enters.next = enters && is_unasked;
+        self.pause.leaves.next = acts && event.is_unasked;
+        self.pause.has_turn.next = self.turns.tx.valid.val() || has_issue || has_event;
         self.has_event.d.next = select(may_read, reads, has_event);
         self.event.d.next = select(may_read, chosen, event);
         let may_pass_next = may_read && !has_wake && leaves && !head.is_unasked;
@@ -293,14 +294,7 @@ impl Logic for Park {
         self.lists.after.next = action.after;
         self.lists.clears.next = clears;
         self.lists.sweep.next = sweep;
-        let change = self.lists.change.val();
-        self.ask_gate.change.next = change;
+        self.ask_gate.change.next = self.lists.change.val();
         self.ask_gate.is_sweeping.next = clears;
-        self.list_write.next = ListWrite {
-            enable: change.enable,
-            ring: change.ring,
-            holds: change.list.holds,
-            absents: change.list.absents,
-        };
     }
 }

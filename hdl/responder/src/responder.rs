@@ -218,7 +218,6 @@ impl Logic for Responder {
         StreamTx::<ReceiveWqeRequest>::join(&mut self.park.request, &mut self.rq_prefetch.request);
         StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.wqe, &mut self.park.answer);
         self.park.answer_count.next = self.rq_prefetch.wqe_count.val();
-        self.rq_prefetch.list_write.next = self.park.list_write.val();
         self.park.wakes.next = self.rq_prefetch.wakes.val();
         self.park.woken.next = self.rq_prefetch.woken.val();
         StreamTx::<Admitted>::join(&mut self.park.passed, &mut self.scatter.admitted);

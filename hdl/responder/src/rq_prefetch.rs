@@ -57,7 +57,7 @@
 //!
 //! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and
 //! frees all lines, in 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
-use crate::messages::{ANSWER_COUNT_BITS, ListWrite, ReceiveWqe, ReceiveWqeRequest};
+use crate::messages::{ANSWER_COUNT_BITS, ReceiveWqe, ReceiveWqeRequest};
 use look::{Findings, SHARE_BITS, findings_of, share_of};
 use plan::{Reason, Supply, change_of, continuation_of, gives_way, meets_demand, plan_of};
 use record::{
@@ -110,8 +110,6 @@ pub struct RqPrefetch {
     pub wqe: StreamTx<ReceiveWqe>,
     /// Answers at `wqe`; registered.
     pub wqe_count: Signal<Out, Bits<ANSWER_COUNT_BITS>>,
-    /// From park.
-    pub list_write: Signal<In, ListWrite>,
     /// To park: a read of `woken` has completed, or the ring has restarted.
     pub wakes: Signal<Out, Bit>,
     /// A ring.
@@ -294,7 +292,6 @@ impl Logic for RqPrefetch {
         self.grant.ring_write.next = ring_write;
         self.grant.taken_write.next = taken_write;
         self.grant.arrived_write.next = arrived_write;
-        self.grant.list_write.next = self.list_write.val();
         self.grant.clears.next = clears;
         self.wakes.next = arrived_write.enable && !clears;
         self.woken.next = arrived_write.ring;

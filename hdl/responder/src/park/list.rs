@@ -5,7 +5,6 @@
 //!   head ──> ··· ──> tail                      being tried: was a read completed since? (was_woken)
 //!                                              asleep: tried in vain, until a read completes
 //! ```
-use crate::messages::ABSENT_BITS;
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::RECEIVE_RING_BITS;
 
@@ -13,8 +12,8 @@ use rnic_messages::sizes::RECEIVE_RING_BITS;
 pub(super) const RING_BITS: usize = RECEIVE_RING_BITS;
 /// log2 of the packets between admission and scatter.
 pub(super) const ENTRY_BITS: usize = 9;
-/// Bits of a count of packets that are on their way to be parked unasked.
-pub(super) const UNASKED_BITS: usize = 6;
+/// Bits of a count of packets that are on their way: there are 33 at most, and differences in both directions are compared.
+pub(super) const COUNT_BITS: usize = 7;
 
 /// The parked packets of a receive ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -25,17 +24,15 @@ pub(super) struct List {
     pub head: Bits<ENTRY_BITS>,
     /// Entry of the newest.
     pub tail: Bits<ENTRY_BITS>,
-    /// Free-running count of packets that were parked after an answer without a WQE, those tried again left out.
-    pub absents: Bits<ABSENT_BITS>,
-    /// Free-running count of packets that were parked unasked.
-    pub unasked: Bits<UNASKED_BITS>,
+    /// Free-running count of packets of the ring that have passed or were parked, each once.
+    pub left: Bits<COUNT_BITS>,
     /// The ring has a turn of this pass to come.
     pub is_passing: Bit,
     /// The oldest packet was tried in vain.
     pub is_asleep: Bit,
     /// A read of the ring has completed since the pass began.
     pub was_woken: Bit,
-    /// Number of the pass: turns of an earlier one do nothing.
+    /// Number of the pass, another one when a list begins or has failed: turns of an earlier one do nothing.
     pub pass: Bit,
 }
 
@@ -46,7 +43,7 @@ pub(super) struct Ordered {
     pub entry: Bits<ENTRY_BITS>,
     /// It has asked for a receive WQE.
     pub is_asked: Bit,
-    /// It takes a WQE and has not asked, since packets of its ring are parked.
+    /// It takes a WQE and has not asked, since packets of its ring wait for their turn.
     pub is_unasked: Bit,
     /// It is in the list of its ring.
     pub is_parked: Bit,
@@ -95,7 +92,8 @@ pub(super) struct Action {
     /// The ring has another turn.
     pub schedules: Bit,
     pub turn: Turn,
-    /// A packet was parked unasked though its list waits for nothing else: packets of the ring come too fast to find it empty.
+    /// A packet was parked unasked though all others of its list have had their turn: packets of the ring come so fast that
+    /// each finds the one before it on its way.
     pub chases: Bit,
     pub after: List,
 }
@@ -169,7 +167,7 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
     let tries_again = (fails && list.was_woken) || (wakes && list.is_asleep);
     let goes_on = issues && !is_end;
     let schedules = begins || follows || tries_again || goes_on;
-    let pass = list.pass != fails;
+    let pass = list.pass != (fails || begins);
     Action {
         passes: leaves_list || (is_new && !appends),
         appends,
@@ -198,8 +196,7 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
                 list.head
             },
             tail: select(appends, event.entry, list.tail),
-            absents: select(is_new && event.is_asked && is_absent, list.absents + 1, list.absents),
-            unasked: select(event.is_unasked, list.unasked + 1, list.unasked),
+            left: select(is_new, list.left + 1, list.left),
             is_passing: schedules || (list.is_passing && !issues && !fails),
             is_asleep: !begins && !wakes && (list.is_asleep || (fails && !list.was_woken)),
             was_woken: !begins && !tries_again && (list.was_woken || (wakes && !list.is_asleep)),
@@ -218,8 +215,7 @@ mod tests {
             holds: true,
             head: bits(3),
             tail: bits(5),
-            absents: bits(63),
-            unasked: bits(63),
+            left: bits(127),
             is_passing: true,
             is_asleep: false,
             was_woken: false,
@@ -261,35 +257,29 @@ mod tests {
             let list = List { holds, ..three() };
             let action = act(packet(9, is_asked, false), list, is_absent);
             assert_eq!((action.passes, action.appends, action.issues), (passes, !passes, false));
-            let after = if passes { list } else { action.after };
-            assert_eq!(action.after, after);
-            assert_eq!(action.after.holds, !passes);
             // The count wraps.
-            let absents = if is_asked && is_absent { 0 } else { 63 };
-            assert_eq!(action.after.absents, bits(absents), "{holds} {is_asked} {is_absent}");
+            let after = if passes { List { left: bits(0), ..list } } else { action.after };
+            assert_eq!(action.after, after, "{holds} {is_asked} {is_absent}");
+            assert_eq!((action.after.holds, action.after.left), (!passes, bits(0)));
         }
     }
 
-    /// Holds, passing, asleep; schedules, restarts, chases.
     #[test]
     fn a_packet_that_is_unasked_is_parked_whether_others_are_or_not() {
-        for (holds, is_passing, is_asleep, expected) in [
-            (false, false, true, (true, true, true)),
-            (true, true, false, (false, false, false)),
-            (true, false, false, (true, false, true)),
-            (true, false, true, (false, false, false)),
+        // Holds, passing, asleep; chases.
+        for (holds, is_passing, is_asleep, chases) in [
+            (false, false, true, true),
+            (true, true, false, false),
+            (true, false, false, true),
+            (true, false, true, false),
         ] {
             let list = List { holds, is_passing, is_asleep, ..three() };
+            let asked = act(packet(9, true, false), list, true);
             for is_absent in [false, true] {
                 let event = Event { is_unasked: true, ..packet(9, false, false) };
                 let action = act(event, list, is_absent);
                 assert_eq!((action.passes, action.appends), (false, true), "{list:?}");
-                assert_eq!((action.schedules, action.turn.restarts, action.chases), expected, "{list:?}");
-                let asked = act(packet(9, true, false), list, true);
-                assert!(!asked.chases && asked.after.unasked == bits(63));
-                // The counts wrap, each by its own packets.
-                let after = List { absents: bits(63), unasked: bits(0), ..asked.after };
-                assert_eq!(action.after, after, "{list:?}");
+                assert_eq!(action, Action { chases, ..asked }, "else as one that has asked in vain");
             }
         }
     }
@@ -306,7 +296,9 @@ mod tests {
             let list = List { holds, is_passing, is_asleep, was_woken: true, ..three() };
             let action = act(packet(9, true, false), list, true);
             assert_eq!((action.schedules, action.turn.restarts), expected, "{list:?}");
-            assert_eq!((action.turn.entry, action.turn.ring, action.turn.pass), (bits(9), bits(RING), true));
+            // The pass of another list has another number.
+            assert_eq!((action.turn.entry, action.turn.ring), (bits(9), bits(RING)));
+            assert_eq!((action.turn.pass, action.after.pass), (holds, holds));
             let after = action.after;
             assert_eq!(after.head, bits(if holds { 3 } else { 9 }));
             assert_eq!((after.tail, after.is_passing), (bits(9), is_passing || expected.0));
@@ -330,7 +322,7 @@ mod tests {
             assert_eq!((action.passes, action.appends, action.issues), (expected.0, false, false));
             assert_eq!((action.after.holds, action.after.tail), (expected.2, bits(tail)), "{entry}");
             assert!(!action.after.holds || action.after.head == bits(expected.1), "{entry}");
-            assert_eq!(action.after.absents, list.absents, "it was counted before");
+            assert_eq!(action.after.left, list.left, "it was counted before");
         }
     }
 

@@ -4,21 +4,21 @@
 //!  request ──> Choose ─> Check ─(Turn)─> request is taken, answer, given
 //!                │         │ the first WQE of a line: last_line ──> link
 //!                │         └─ not here: answered as absent, demand
-//!                └─ lives, taken, arrived, guards, lists
+//!                └─ lives, taken, arrived, shut
 //! ```
 //!
 //! Two cycles a request, and one more where a line begins.
 //!
 //! 1. A WQE is given only if the last read of the ring that completed was requested by the generation that asks.
 //! 2. A request of another generation is answered as stale.
-//! 3. WQEs are given in the order of the packets of their ring. A packet that is not parked gets none while packets of its ring
-//!    are parked (`lists`), or are on their way to be parked (`guards`); a parked one none after an answer without a WQE to
-//!    an earlier one, before the oldest has asked again.
+//! 3. WQEs are given in the order of the packets of their ring: after an answer without a WQE the ring is shut, and all others
+//!    get none, until the oldest packet asks again. Park sends the requests of a ring in their order, and that of the oldest
+//!    after those that were answered while the ring was shut.
 use super::record::{
     Answer, Arrived, ArrivedWrite, Demand, Given, LINE_BITS, PLACE_BITS, RING_BITS, RingWrite, Taken,
     TakenWrite, is_shared,
 };
-use crate::messages::{ABSENT_BITS, ListWrite, ReceiveWqeRequest};
+use crate::messages::ReceiveWqeRequest;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::StreamRx;
 use rnic_kernel::prelude::*;
@@ -29,22 +29,6 @@ use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 struct Life {
     is_alive: Bit,
     generation: Bits<GENERATION_BITS>,
-}
-
-/// Packets of a ring that park has, as it says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct List {
-    holds: Bit,
-    absents: Bits<ABSENT_BITS>,
-}
-
-/// Answers without a WQE.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Guard {
-    /// Free-running count of those to packets that were not parked; `List` has the count of those that are.
-    absents: Bits<ABSENT_BITS>,
-    /// The last one to a parked packet was one.
-    is_shut: Bit,
 }
 
 /// State of the machine.
@@ -86,25 +70,14 @@ struct Decision {
 /// Compares a request with the records of its ring. The generation does not count for an SRQ, which outlives its
 /// queue pairs.
 #[kernel]
-fn compare(
-    request: ReceiveWqeRequest,
-    life: Life,
-    taken: Taken,
-    arrived: Arrived,
-    guard: Guard,
-    list: List,
-) -> Compared {
+fn compare(request: ReceiveWqeRequest, life: Life, taken: Taken, arrived: Arrived, is_shut: Bit) -> Compared {
     let is_of_srq = request.ring.get_bit(QUEUE_PAIR_BITS);
     let begins_line = !taken.index.get_bits::<PLACE_BITS>(0).any();
     let stays = begins_line && arrived.stay != taken.stay;
     Compared {
         is_current: life.is_alive && (life.generation == request.generation || is_of_srq),
         is_here: arrived.generation == life.generation && arrived.index != taken.index,
-        is_held: select(
-            request.is_parked,
-            guard.is_shut && !request.restarts,
-            list.holds || guard.absents != list.absents,
-        ),
+        is_held: is_shut && !request.restarts,
         stays,
         moves: begins_line && !stays,
     }
@@ -121,15 +94,6 @@ fn decide(grant: Grant, compared: Compared) -> Decision {
         grants: (finds && !compared.moves) || grant == Grant::Turn,
         is_absent: (checks && compared.is_held) || (may_find && !compared.is_here),
         turns: finds && compared.moves,
-    }
-}
-
-/// Gives the guard of the ring after an answer.
-#[kernel]
-fn guard_after(guard: Guard, is_parked: Bit, is_absent: Bit) -> Guard {
-    Guard {
-        absents: select(is_absent && !is_parked, guard.absents + 1, guard.absents),
-        is_shut: select(is_parked, is_absent, guard.is_shut),
     }
 }
 
@@ -213,8 +177,6 @@ pub(super) struct WqeGrant {
     pub taken_write: Signal<In, TakenWrite>,
     /// Write of the arrival side of a ring.
     pub arrived_write: Signal<In, ArrivedWrite>,
-    /// From park.
-    pub list_write: Signal<In, ListWrite>,
     /// After a reset: the ring of `ring_write` is cleared.
     pub clears: Signal<In, Bit>,
 
@@ -224,10 +186,9 @@ pub(super) struct WqeGrant {
     taken: Memory<Taken, RING_BITS>,
     #[init(Memory::new(Storage::Block))]
     arrived: Memory<Arrived, RING_BITS>,
+    /// The last answer was without a WQE.
     #[init(Memory::new(Storage::Block))]
-    lists: Memory<List, RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
-    guards: Memory<Guard, RING_BITS>,
+    shut: Memory<Bit, RING_BITS>,
     #[init(Reg::new(Grant::Choose))]
     grant: Reg<Grant>,
 }
@@ -246,16 +207,13 @@ impl Logic for WqeGrant {
         self.taken.read_address.next = request.ring;
         self.arrived.read_enable.next = is_idle;
         self.arrived.read_address.next = request.ring;
-        self.lists.read_enable.next = is_idle;
-        self.lists.read_address.next = request.ring;
-        self.guards.read_enable.next = is_idle;
-        self.guards.read_address.next = request.ring;
+        self.shut.read_enable.next = is_idle;
+        self.shut.read_address.next = request.ring;
         let taken = self.taken.read_data.val();
         let arrived = self.arrived.read_data.val();
 
         let life = self.lives.read_data.val();
-        let guard = self.guards.read_data.val();
-        let compared = compare(request, life, taken, arrived, guard, self.lists.read_data.val());
+        let compared = compare(request, life, taken, arrived, self.shut.read_data.val());
         let decision = decide(grant, compared);
         let begins = self.may_begin.val() && self.request.valid.val();
         self.grant.d.next = grant_after(grant, begins, decision.turns);
@@ -279,15 +237,9 @@ impl Logic for WqeGrant {
         // After a reset no request comes before all rings are cleared.
         let ring_write = self.ring_write.val();
         let clears = self.clears.val();
-        let cleared = Guard { absents: bits::<ABSENT_BITS>(0), is_shut: false };
-        self.guards.write_enable.next = answers || clears;
-        self.guards.write_address.next = select(clears, ring_write.ring, request.ring);
-        self.guards.write_data.next =
-            select(clears, cleared, guard_after(guard, request.is_parked, decision.is_absent));
-        let list_write = self.list_write.val();
-        self.lists.write_enable.next = list_write.enable;
-        self.lists.write_address.next = list_write.ring;
-        self.lists.write_data.next = List { holds: list_write.holds, absents: list_write.absents };
+        self.shut.write_enable.next = answers || clears;
+        self.shut.write_address.next = select(clears, ring_write.ring, request.ring);
+        self.shut.write_data.next = decision.is_absent && !clears;
         self.lives.write_enable.next = ring_write.enable;
         self.lives.write_address.next = ring_write.ring;
         self.lives.write_data.next =
@@ -308,46 +260,17 @@ mod tests {
     use super::*;
 
     fn asked(ring: u64, generation: u64) -> ReceiveWqeRequest {
-        ReceiveWqeRequest {
-            ring: bits(ring),
-            generation: bits(generation),
-            is_parked: false,
-            restarts: false,
-        }
-    }
-
-    /// Parked packets, answers without a WQE, those of them that are parked, shut; request is of a parked packet, restarts.
-    #[test]
-    fn wqes_are_kept_for_the_packets_before() {
-        for (holds, absents, parked, is_shut, is_parked, restarts, is_held) in [
-            (false, 3, 3, false, false, false, false),
-            (true, 3, 3, false, false, false, true),
-            (false, 0, 63, false, false, false, true),
-            (false, 3, 3, true, false, false, false),
-            (true, 3, 3, false, true, false, false),
-            (true, 3, 3, true, true, false, true),
-            (true, 3, 3, true, true, true, false),
-            (true, 4, 3, false, true, true, false),
-        ] {
-            let request = ReceiveWqeRequest { is_parked, restarts, ..asked(5, 0) };
-            let guard = Guard { absents: bits(absents), is_shut };
-            let list = List { holds, absents: bits(parked) };
-            let found = compare(request, Life::default(), Taken::default(), Arrived::default(), guard, list);
-            assert_eq!(found.is_held, is_held, "{request:?} {guard:?} {list:?}");
-        }
+        ReceiveWqeRequest { ring: bits(ring), generation: bits(generation), restarts: false }
     }
 
     #[test]
-    fn answers_without_a_wqe_are_counted_or_shut_the_guard() {
-        for (is_parked, is_absent, is_shut, expected) in [
-            (false, false, false, (7, false)),
-            (false, true, false, (8, false)),
-            (false, true, true, (8, true)),
-            (true, true, false, (7, true)),
-            (true, false, true, (7, false)),
-        ] {
-            let after = guard_after(Guard { absents: bits(7), is_shut }, is_parked, is_absent);
-            assert_eq!((after.absents, after.is_shut), (bits(expected.0), expected.1));
+    fn a_ring_that_is_shut_gives_its_wqes_to_none_but_the_oldest_packet() {
+        for (is_shut, restarts, is_held) in
+            [(false, false, false), (false, true, false), (true, true, false), (true, false, true)]
+        {
+            let request = ReceiveWqeRequest { restarts, ..asked(5, 0) };
+            let found = compare(request, Life::default(), Taken::default(), Arrived::default(), is_shut);
+            assert_eq!(found.is_held, is_held, "{request:?} {is_shut}");
         }
     }
 
@@ -363,8 +286,7 @@ mod tests {
         ] {
             let request = asked(ring, generation);
             let life = Life { is_alive, generation: bits(3) };
-            let (guard, list) = (Guard::default(), List::default());
-            let compared = compare(request, life, Taken::default(), Arrived::default(), guard, list);
+            let compared = compare(request, life, Taken::default(), Arrived::default(), false);
             assert_eq!(compared.is_current, expected, "ring {ring:#x}, generation {generation}");
         }
     }
@@ -387,8 +309,7 @@ mod tests {
             let life = Life { is_alive: true, generation: bits(3) };
             let taken = Taken { index: bits(given), stay: taken_stay, ..Taken::default() };
             let here = Arrived { generation: bits(generation), index: bits(arrived), stay };
-            let (guard, list) = (Guard::default(), List::default());
-            let found = compare(ReceiveWqeRequest::default(), life, taken, here, guard, list);
+            let found = compare(ReceiveWqeRequest::default(), life, taken, here, false);
             assert_eq!([found.is_here, found.stays, found.moves], expected, "{given} of {arrived}");
         }
     }

@@ -1,7 +1,7 @@
 //! RqPrefetch by itself, between models of software that posts, admission that requests, park, and a slow host. Each
 //! WQE has its ring and index in its data, so WQEs are compared with what was posted; and the host model
 //! rejects reads that are not needed.
-use crate::messages::{ListWrite, ReceiveWqe, ReceiveWqeRequest};
+use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
 use crate::rq_prefetch::RqPrefetch;
 use num_bigint::BigUint;
 use rand::Rng;
@@ -52,7 +52,8 @@ struct Asked {
 #[derive(Default)]
 struct List {
     asked: VecDeque<Asked>,
-    absents: u64,
+    /// Those behind them that have not been made yet.
+    unasked: VecDeque<Asked>,
     is_asleep: bool,
     was_woken: bool,
 }
@@ -101,8 +102,6 @@ struct Machine {
     /// Requests on their way, and those that are parked.
     asked: VecDeque<Asked>,
     lists: BTreeMap<u16, List>,
-    /// Rings whose list has changed.
-    changed: VecDeque<(u16, bool, u64)>,
     /// Answers without a WQE.
     absent: usize,
     taken_at: u64,
@@ -141,7 +140,6 @@ impl Machine {
             failed: HashMap::new(),
             asked: VecDeque::new(),
             lists: BTreeMap::new(),
-            changed: VecDeque::new(),
             absent: 0,
             taken_at: 0,
             given: Vec::new(),
@@ -237,17 +235,54 @@ impl Machine {
     }
 
     fn push(&mut self, ring: u16, generation: u8, index: u16) {
-        self.request(Asked { ring, generation, index, is_parked: false, restarts: false });
+        let asked = Asked { ring, generation, index, is_parked: false, restarts: false };
+        let is_first = !self.is_on_its_way(ring);
+        let list = self.lists.entry(ring).or_default();
+        let may_follow = list.asked.is_empty() || (is_first && !list.is_asleep);
+        if may_follow && list.unasked.is_empty() {
+            self.request(asked);
+        } else {
+            list.unasked.push_back(asked);
+        }
+    }
+
+    /// Says whether a request of the ring is on its way that was not parked.
+    fn is_on_its_way(&self, ring: u16) -> bool {
+        self.asked.iter().any(|asked| asked.ring == ring && !asked.is_parked)
+    }
+
+    /// Requests that were not made are parked behind those that were.
+    fn append(&mut self) {
+        let rings: Vec<u16> =
+            self.lists.iter().filter(|(_, list)| !list.unasked.is_empty()).map(|(ring, _)| *ring).collect();
+        for ring in rings {
+            while !self.is_on_its_way(ring) {
+                let Some(asked) = self.lists.get_mut(&ring).and_then(|list| list.unasked.pop_front()) else {
+                    break;
+                };
+                self.append_one(asked);
+            }
+        }
+    }
+
+    fn append_one(&mut self, asked: Asked) {
+        let ring = asked.ring;
+        let list = self.lists.entry(ring).or_default();
+        list.asked.push_back(asked);
+        if list.asked.len() == 1 {
+            self.try_again(ring);
+        } else if !list.is_asleep {
+            self.request(Asked { is_parked: true, ..asked });
+        }
     }
 
     fn request(&mut self, asked: Asked) {
         self.asked.push_back(asked);
-        let Asked { ring, generation, is_parked, restarts, .. } = asked;
+        let Asked { ring, generation, restarts, .. } = asked;
         let claimed = self.claimed(ring, generation);
         self.requests.push(ReceiveWqeRequest {
             ring: bits(ring.into()),
             generation: bits(claimed.into()),
-            is_parked,
             restarts,
         });
     }
@@ -256,7 +291,7 @@ impl Machine {
     fn open(&self) -> usize {
         let is_new = |asked: &&Asked| !asked.is_parked;
         self.asked.iter().filter(is_new).count()
-            + self.lists.values().map(|list| list.asked.len()).sum::<usize>()
+            + self.lists.values().map(|list| list.asked.len() + list.unasked.len()).sum::<usize>()
     }
 
     /// The parked requests of a ring are made again, from the oldest on.
@@ -297,15 +332,7 @@ impl Machine {
             }
             return;
         }
-        let list = self.lists.entry(ring).or_default();
-        list.absents = (list.absents + 1) % 64;
-        list.asked.push_back(asked);
-        self.changed.push_back((ring, true, list.absents));
-        if list.asked.len() == 1 {
-            self.try_again(ring);
-        } else if !list.is_asleep {
-            self.request(Asked { is_parked: true, ..asked });
-        }
+        self.append_one(asked);
     }
 
     /// A request is answered with a WQE.
@@ -314,7 +341,6 @@ impl Machine {
             assert!(self.is_oldest(asked), "WQEs are given in the order of the requests");
             let list = self.lists.get_mut(&asked.ring).unwrap();
             list.asked.pop_front();
-            self.changed.push_back((asked.ring, !list.asked.is_empty(), list.absents));
         } else {
             let list = self.lists.entry(asked.ring).or_default();
             assert!(list.asked.is_empty(), "WQEs are kept for the packets before");
@@ -360,13 +386,6 @@ impl Machine {
             ReceivesPosted { ring: bits(ring.into()), producer_index: bits(producer.into()) };
         block.receive_slot_valid.next = slot.is_some();
         block.receive_slot.next = slot.unwrap_or_default();
-        let change = self.changed.pop_front();
-        block.list_write.next = change.map_or(ListWrite::default(), |(ring, holds, absents)| ListWrite {
-            enable: true,
-            ring: bits(ring.into()),
-            holds,
-            absents: bits(absents),
-        });
         bench.settle();
         let block = &bench.block;
         self.setup.sample(&block.setup);
@@ -386,6 +405,7 @@ impl Machine {
         if let Some(ring) = woken {
             self.wake(ring);
         }
+        self.append();
         self.cycle += 1;
     }
 

@@ -19,8 +19,8 @@
 //! full wire (2.9 cycles a SEND), and eight at least, as many as the sender's card fetches of a queue pair at
 //! once. A ring that misses a WQE may have more until it is idle: while a quarter of the lines is free, as many
 //! WQEs as an eighth of the free lines holds; below that, twice as many each time it misses a WQE for the
-//! second time within a walk; a packet that is parked asks for its WQE twice at least, which counts. 16,384 words, 32 UltraRAMs by count: half for the shared lines, a quarter for own
-//! lines, and a quarter unused.
+//! second time within a walk. The packet that misses one asks twice at least, which counts. 16,384 words, 32
+//! UltraRAMs by count: half for the shared lines, a quarter for own lines, and a quarter unused.
 //!
 //! The lines of a ring are a list (`links`), from the line of the last WQE that was given to that of the last
 //! one that was fetched. A line is freed when the first WQE after it is given; a ring without WQEs here fetches

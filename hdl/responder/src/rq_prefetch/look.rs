@@ -132,7 +132,8 @@ fn must_yield(state: RingState, is_asked: Bit, is_over: Bit) -> Bit {
         && state.here.index == state.progress.index
 }
 
-/// Makes all comparisons of a ring, with the oldest demand if it is for this ring, while `free` shared lines are in no list and each ring may have `share` WQEs.
+/// Makes all comparisons of a ring, with the oldest demand if it is for this ring, while `free` shared lines are in no
+/// list and each ring may have `share` WQEs.
 #[kernel]
 pub(super) fn findings_of(
     state: RingState,

@@ -261,7 +261,8 @@ impl Logic for Park {
         let takes_answer = waits && self.is_waiting_asked.q.val();
         let has_answer =
             select(takes_answer, self.answer_count.val().get_bits::<3>(1).any(), self.answer.valid.val());
-        let is_answered = !is_deciding && !(waits && !is_taken) && (!head.is_asked || has_answer);
+        let may_decide = !is_deciding && (!waits || is_taken);
+        let is_answered = may_decide && (!head.is_asked || has_answer);
         let may_leave = self.order.tx.valid.val() && (head.is_unasked || is_answered);
         let may_turn = self.turns.tx.valid.val() && !is_half_full;
         let reads = may_read && (has_wake || may_leave || may_turn);

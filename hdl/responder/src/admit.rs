@@ -7,14 +7,14 @@
 //!
 //! ```text
 //!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (the decision about the packet)
-//!  srq_setup ────┼──>│ Idle  ├─> Compare ─> Decide ─┼──────────> wqe_request
+//!  srq_setup ────┼──>│ Idle  ├─> Compare ─> Decide ─┤
 //!  requests ─────┤   └───┬───┘      ^  (Share)  │   └──────────> srq_limit
 //!  sweep (ERR) ──┘       v          │          v
 //!                paths, records, producers (one word a queue pair)
 //! ```
 //!
 //! Three cycles a packet, four for one that needs a WQE of an SRQ, from the records of the queue pair to their
-//! new values, so the next packet finds them. Latency 5 cycles to `admitted`. A setup event is taken between
+//! new values, so the next packet finds them. Latency 2 cycles to `admitted`. A setup event is taken between
 //! two packets, whatever the outputs do, in two cycles.
 //!
 //! | Word of a queue pair | Holds | Written in |
@@ -43,8 +43,7 @@
 //! 8. A READ takes as many PSNs as it has responses, an atomic one (protocol 2.1), and at most
 //!    `destination_read_atomic` of them are in flight for a queue pair: those that were admitted and not served
 //!    yet. One more is refused.
-//! 9. An atomic is executed as a READ of its eight bytes, which must be aligned; its operands leave on a port
-//!    of their own, in order.
+//! 9. An atomic is executed as a READ of its eight bytes, which must be aligned; its operands leave beside it.
 //! 10. WQEs of an SRQ are given to its queue pairs in the order in which their packets arrive. When one needs a
 //!     WQE and fewer than the limit are left before or after it, even if none is, the event of the limit is
 //!     raised, once for each setting of the limit (protocol 4.5).
@@ -53,23 +52,23 @@
 //!     responder looks for what it asks for again. It is not counted among those in flight (protocol 3.4, 3.5).
 //!
 //! SEND, WRITE, READ and atomics are served. Reset sweeps all records, which takes 1,024 cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
-use crate::messages::{AdmitCounts, Admitted, AtomicOperands, ReceiveWqeRequest, Stop};
+use crate::messages::{Admission, AdmitCounts, Stop};
 use check::{Findings, findings_of, needs_wqe};
-use forward::{admitted_of, is_forwarded, operands_of, wqe_request_of};
+use forward::{admitted_of, is_forwarded, operands_of, ring_of};
 use outcome::{counts_of, outcome_of};
 use posted_wqes::PostedWqes;
 use record::{AdmitPath, AdmitRecord, QueuePairs, Stopped};
 use record::{path_of, record_after, record_set, record_write_of, stopped_write_of};
 use rnic_blocks::logic::match_table::MatchTable;
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::memory::Memory;
+use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::read::{READ_COUNT_BITS, ReadsServed};
 use rnic_messages::setup::{SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
 use step::{Step, choice_of, setting_of, step_after, sweep_after};
 
 mod check;
@@ -78,9 +77,6 @@ mod outcome;
 mod posted_wqes;
 mod record;
 mod step;
-
-/// log2 of the atomics between admission and resolve: more than the stages between can hold.
-const ATOMICS: usize = 6;
 
 /// Admits requests; see the module.
 #[derive(LogicBlock, Registers, Construct)]
@@ -117,12 +113,11 @@ pub struct Admit {
 
     /// Requests from the wire; `ready` is combinational from `setup.valid` and `srq_setup.valid`.
     pub requests: StreamRx<PacketToken>,
-    /// Packets with the decision on them; registered.
-    pub admitted: StreamTx<Admitted>,
-    /// Operands of atomics that are executed, in the same order; registered.
-    pub operands: StreamTx<AtomicOperands>,
-    /// Requests for receive WQEs, one for each packet that takes one; registered.
-    pub wqe_request: StreamTx<ReceiveWqeRequest>,
+    /// Packets with the decision on them, with their receive ring and the operands of atomics; a function of registers. `ready`
+    /// is looked at when a packet is taken, which says that there is room for it; when it is forwarded it is not.
+    pub admitted: StreamTx<Admission>,
+    /// Ring of the packet that may be forwarded in the next cycle; a function of registers.
+    pub next_ring: Signal<Out, Bits<RECEIVE_RING_BITS>>,
     /// To control: SRQs that hold fewer WQEs than their limit; registered.
     pub srq_limit: StreamTx<SrqLimitNotice>,
     /// A packet was forwarded to `admitted`; registered.
@@ -137,11 +132,6 @@ pub struct Admit {
     /// Free-running count of READs and atomics that were served.
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     stopped: Memory<Stopped, QUEUE_PAIR_BITS>,
-    #[init(Fifo::new(Storage::Block))]
-    admitted_queue: Fifo<Admitted, 4, 5>,
-    requests_queue: Fifo<ReceiveWqeRequest, 4, 5>,
-    #[init(Fifo::new(Storage::Block))]
-    operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
     posted_wqes: PostedWqes,
 
     #[init(Reg::new(Step::Clear))]
@@ -161,10 +151,7 @@ impl Logic for Admit {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
         StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.posted_wqes.srq_limit);
-        StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
-        StreamTx::<ReceiveWqeRequest>::link(&mut self.wqe_request, &mut self.requests_queue.tx);
 
         // What is done next.
         let step = self.step.q.val();
@@ -173,9 +160,7 @@ impl Logic for Admit {
         let is_of_pair = self.setup.valid.val();
         let offered = self.requests.beat.val();
         let is_idle = step == Step::Idle;
-        let may_forward = self.admitted_queue.rx.ready.val()
-            && self.requests_queue.rx.ready.val()
-            && self.operands_queue.rx.ready.val();
+        let may_forward = self.admitted.ready.val();
         let has_event = is_of_pair || self.srq_setup.valid.val();
         let is_sweep_due = self.packets_since_sweep.q.val().all();
         let choice = choice_of(is_idle, has_event, self.requests.valid.val(), is_sweep_due, may_forward);
@@ -251,14 +236,16 @@ impl Logic for Admit {
         let outcome = outcome_of(step == Step::Flush, token, path, record, found);
         let after = record_after(record, token, found, outcome);
         let forwards = is_forwarded(decides, outcome, token.payload_bytes);
-        self.admitted_queue.rx.valid.next = forwards;
-        self.admitted_queue.rx.beat.next = admitted_of(token, path, record, after, found, outcome);
+        let ring = ring_of(path);
+        self.next_ring.next = ring;
+        self.admitted.valid.next = forwards;
+        self.admitted.beat.next = Admission {
+            packet: admitted_of(token, path, record, after, found, outcome),
+            ring,
+            operands: operands_of(token),
+        };
         self.entered.d.next = forwards;
         self.enters.next = self.entered.q.val();
-        self.operands_queue.rx.valid.next = decides && outcome.executes && found.class.is_atomic;
-        self.operands_queue.rx.beat.next = operands_of(token);
-        self.requests_queue.rx.valid.next = (decides && outcome.takes_wqe) || outcome.flush.takes_wqe;
-        self.requests_queue.rx.beat.next = wqe_request_of(path);
         self.posted_wqes.takes_srq_wqe.next = decides && outcome.takes_wqe && path.is_shared;
         self.posted_wqes.reaches_limit.next = decides && outcome.wants_wqe && found.is_low;
         self.counted.d.next = counts_of(decides, found, outcome);

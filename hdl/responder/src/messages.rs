@@ -41,7 +41,7 @@ pub struct Admitted {
     pub starts: Bit,
     /// Last or only packet of its message.
     pub ends: Bit,
-    /// It consumes a receive WQE, the next that the prefetch delivers.
+    /// It consumes a receive WQE, the next of its ring.
     pub takes_wqe: Bit,
     /// It belongs to the receive WQE that the first packet of its SEND has consumed.
     pub uses_held: Bit,
@@ -111,6 +111,18 @@ pub struct Stop {
     pub generation: Bits<GENERATION_BITS>,
 }
 
+/// A packet on its way to its place in the order of its receive ring, with all that follows this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Admission {
+    /// The packet.
+    pub packet: Admitted,
+    /// Receive ring of its queue pair: [`own_ring`](rnic_messages::doorbell::own_ring) or
+    /// [`shared_ring`](rnic_messages::doorbell::shared_ring).
+    pub ring: Bits<RECEIVE_RING_BITS>,
+    /// Operands, if it is an atomic that is executed.
+    pub operands: AtomicOperands,
+}
+
 /// Request for the next receive WQE of a ring, which is posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReceiveWqeRequest {
@@ -119,7 +131,12 @@ pub struct ReceiveWqeRequest {
     pub ring: Bits<RECEIVE_RING_BITS>,
     /// Generation of the queue pair that owns the ring; ignored for an SRQ, which outlives its queue pairs.
     pub generation: Bits<GENERATION_BITS>,
+    /// It is for the oldest packet of its ring, which was parked. After an answer without a WQE all others get none before it.
+    pub restarts: Bit,
 }
+
+/// Bits of a count of answers that wait at an output.
+pub const ANSWER_COUNT_BITS: usize = 4;
 
 /// A receive WQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -130,6 +147,8 @@ pub struct ReceiveWqe {
     pub error: Bit,
     /// The generation that requested it is over.
     pub is_stale: Bit,
+    /// There is none: it is not on the card, or belongs to a packet before this one. The packet must be parked.
+    pub is_absent: Bit,
 }
 
 /// Why a receive WQE cannot be used, in the order of the checks.

@@ -1,11 +1,11 @@
 //! The responder: from a request to host memory, and to an acknowledgement or response.
 //!
 //! ```text
-//!                    ┌───────┐ admitted ┌─────────┐ scattered ┌─────────┐
-//!  requests ────────>│ admit ├─────────>│ scatter ├──────────>│ resolve ├──> place
-//!                    └───┬───┘          └─^─────┬─┘           └─^─────┬─┘
-//!           wqe_request  │            wqe │     v access_request│answer└──> stop
-//!                    ┌───v────────────────┴┐
+//!               ┌───────┐ admitted ┌──────┐ passed ┌─────────┐ scattered ┌─────────┐
+//!  requests ───>│ admit ├─────────>│ park ├───────>│ scatter ├──────────>│ resolve ├──> place
+//!               └───────┘          └─┬──^─┘  wqe   └───────┬─┘           └─^─────┬─┘
+//!                            request │  │ answer, wakes    v access_request│answer└──> stop
+//!                    ┌───────────────v──┴──┐
 //!  receive_slot ────>│ rq_prefetch         ├──> receive_read
 //!                    └─────────────────────┘    ┌───────┐
 //!  place_reply, done_count, write_failure ─────>│ ack   ├──> ack
@@ -22,10 +22,11 @@
 //!
 //! Throughput one packet in 3 cycles; one cycle more for each SGE of a SEND after the first, one more for each
 //! packet of a SEND after its first, and three more after every sixteen packets. Latency from a request to its
-//! command 15 cycles, with a region table that answers in one cycle, and 16 for a packet of a SEND after its
+//! command 16 cycles, with a region table that answers in one cycle, and 17 for a packet of a SEND after its
 //! first.
 //!
-//! 1. Each packet makes at most one command to place, in the order of the packets.
+//! 1. Each packet makes at most one command to place; those of a receive ring in the order of its packets. Packets pass
+//!    those of another ring that wait for a receive WQE.
 //! 2. Nothing that is received waits for what is sent: [`Ack`] takes `place_reply` in bounded time, whatever
 //!    `ack` does.
 //! 3. `in_flight` counts packets and reads of receive WQEs; a packet that was sent to place has left, or waits
@@ -41,9 +42,10 @@ use crate::admit::Admit;
 use crate::atomics::Atomics;
 use crate::merge::{FailureMerge, InFlightCount};
 use crate::messages::{
-    Admitted, AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult, ReceiveWqe, ReceiveWqeRequest,
-    ResponderCounts, Scattered,
+    Admission, Admitted, AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult, ReceiveWqe,
+    ReceiveWqeRequest, ResponderCounts, Scattered,
 };
+use crate::park::Park;
 use crate::read_responder::ReadResponder;
 use crate::resolve::Resolve;
 use crate::rq_prefetch::RqPrefetch;
@@ -160,6 +162,7 @@ pub struct Responder {
 
     admit: Admit,
     rq_prefetch: RqPrefetch,
+    park: Park,
     scatter: Scatter,
     resolve: Resolve,
     replies: Ack,
@@ -210,9 +213,15 @@ impl Logic for Responder {
         self.rq_prefetch.receive_posted_valid.next = self.receive_posted_valid.val();
 
         StreamRx::<PacketToken>::link(&mut self.requests, &mut self.admit.requests);
-        StreamTx::<ReceiveWqeRequest>::join(&mut self.admit.wqe_request, &mut self.rq_prefetch.request);
-        StreamTx::<Admitted>::join(&mut self.admit.admitted, &mut self.scatter.admitted);
-        StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.wqe, &mut self.scatter.wqe);
+        StreamTx::<Admission>::join(&mut self.admit.admitted, &mut self.park.admitted);
+        self.park.next_ring.next = self.admit.next_ring.val();
+        StreamTx::<ReceiveWqeRequest>::join(&mut self.park.request, &mut self.rq_prefetch.request);
+        StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.wqe, &mut self.park.answer);
+        self.park.answer_count.next = self.rq_prefetch.wqe_count.val();
+        self.park.wakes.next = self.rq_prefetch.wakes.val();
+        self.park.woken.next = self.rq_prefetch.woken.val();
+        StreamTx::<Admitted>::join(&mut self.park.passed, &mut self.scatter.admitted);
+        StreamTx::<ReceiveWqe>::join(&mut self.park.wqe, &mut self.scatter.wqe);
         StreamTx::<Scattered>::join(&mut self.scatter.scattered, &mut self.resolve.scattered);
         StreamTx::<AccessRequest>::join(&mut self.scatter.access_request, &mut self.region_mux.request[0]);
         StreamTx::<AccessRequest>::join(
@@ -232,7 +241,7 @@ impl Logic for Responder {
         StreamTx::<ReadRequest>::join(&mut self.resolve.read_request, &mut self.read_responder.request);
         StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.read_responder.release);
         StreamTx::<ReadsWithdrawn>::join(&mut self.read_responder.withdrawn, &mut self.replies.withdrawn);
-        StreamTx::<AtomicOperands>::join(&mut self.admit.operands, &mut self.resolve.operands);
+        StreamTx::<AtomicOperands>::join(&mut self.park.operands, &mut self.resolve.operands);
         StreamTx::<AtomicRequest>::join(&mut self.resolve.atomic_request, &mut self.atomics.request);
         StreamTx::<AtomicRelease>::join(&mut self.replies.atomic_release, &mut self.atomics.release);
         StreamTx::<AtomicResult>::join(&mut self.atomics.result, &mut self.read_responder.result);

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  request ──> Choose ─> Check (─> Turn) ──> granted ──────────────────> entries ──> errors ──> wqe
-//!                  │        │ a line begins or nothing is left               ^
-//!                  │ misses └────────┐                                       │
+//!                           │ a line begins or nothing is left               ^
+//!                   demands └────────┐                                       │
 //!                  v                 v notices                               │
 //!  setup ──────> Choose ─> Look ─> Decide ──> receive_read ──> host ──> receive_slot, arrived
 //!  doorbells ──────^         ^────────┘ links, shared lines
@@ -19,8 +19,8 @@
 //! full wire (2.9 cycles a SEND), and eight at least, as many as the sender's card fetches of a queue pair at
 //! once. A ring that misses a WQE may have more until it is idle: while a quarter of the lines is free, as many
 //! WQEs as an eighth of the free lines holds; below that, twice as many each time it misses a WQE for the
-//! second time within a walk. 16,384 words, 32 UltraRAMs by count: half for the shared lines, a quarter for own
-//! lines, and a quarter unused.
+//! second time within a walk. The packet that misses one asks twice at least, which counts. 16,384 words, 32
+//! UltraRAMs by count: half for the shared lines, a quarter for own lines, and a quarter unused.
 //!
 //! The lines of a ring are a list (`links`), from the line of the last WQE that was given to that of the last
 //! one that was fetched. A line is freed when the first WQE after it is given; a ring without WQEs here fetches
@@ -33,14 +33,15 @@
 //!
 //! Throughput 2.25 cycles a request, of any rings: two, and one more where a line begins. At the same time a
 //! ring is looked at, and a line of it fetched, in 2 cycles, and each further line in 3; at most 64 reads are
-//! in flight. Latency 7 cycles, and one more where a line begins. WQEs leave in the order of the requests, as
-//! payload does: a request whose WQE is not here blocks later ones for a read of the host, while lines of other
-//! rings are fetched. A setup event is taken between two requests, in 4 cycles; after one that ends a ring,
-//! requests wait for two cycles for each of its lines, 64 at most.
+//! in flight. Latency 7 cycles, and one more where a line begins. Answers leave in the order of the requests. A
+//! request whose WQE is not here is answered at once, without one, and the WQE is fetched before others;
+//! [`Park`](crate::park::Park) keeps its packet, and asks again when `wakes` says that a read of the ring has
+//! completed. A setup event is taken between two requests, in 4 cycles; after one that ends a ring, requests wait
+//! for two cycles for each of its lines, 64 at most.
 //!
 //! 1. WQEs of a ring are given in its order, each as host memory held it after it was posted. None is read
 //!    after it was consumed.
-//! 2. A valid request is answered, whatever other rings hold: the own line of its ring is free, or in its list.
+//! 2. A WQE that is requested is fetched, whatever other rings hold: the own line of its ring is free, or in its list.
 //! 3. Reads of an earlier owner of a line complete before those of the next, as reads complete in their order.
 //! 4. A WQE that was fetched before a restart is never given: WQEs are here only if the last read of the ring
 //!    that completed was requested by the generation that asks.
@@ -56,10 +57,12 @@
 //!
 //! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and
 //! frees all lines, in 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
-use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
+use crate::messages::{ANSWER_COUNT_BITS, ReceiveWqe, ReceiveWqeRequest};
 use look::{Findings, SHARE_BITS, findings_of, share_of};
-use plan::{Miss, Reason, Supply, change_of, continuation_of, gives_way, miss_after, plan_of};
-use record::{Draft, Fetch, LINE_BITS, RING_BITS, SHARED_BITS, alive_after, emptying_of, ring_setup_of};
+use plan::{Reason, Supply, change_of, continuation_of, gives_way, meets_demand, plan_of};
+use record::{
+    Demand, Draft, Fetch, LINE_BITS, RING_BITS, SHARED_BITS, alive_after, emptying_of, ring_setup_of,
+};
 use record::{PLACE_BITS, is_shared, taken_write_of};
 use record::{arrived_write_of, producer_write_of, progress_after, progress_write_of, ring_write_of};
 use ring_records::RingRecords;
@@ -103,8 +106,14 @@ pub struct RqPrefetch {
     pub receive_posted_valid: Signal<In, Bit>,
     /// From admission, those of a ring in the order of their indices; `ready` is a function of registers.
     pub request: StreamRx<ReceiveWqeRequest>,
-    /// One WQE for each request; registered.
+    /// One answer for each request, in their order; registered.
     pub wqe: StreamTx<ReceiveWqe>,
+    /// Answers at `wqe`; registered.
+    pub wqe_count: Signal<Out, Bits<ANSWER_COUNT_BITS>>,
+    /// To park: a read of `woken` has completed, or the ring has restarted.
+    pub wakes: Signal<Out, Bit>,
+    /// A ring.
+    pub woken: Signal<Out, Bits<RING_BITS>>,
     /// To the host, 64 to 256 bytes at a multiple of 64; registered.
     pub receive_read: StreamTx<HostSpan>,
     /// From the host, in the order of the reads.
@@ -125,6 +134,8 @@ pub struct RqPrefetch {
     /// Shared lines that are in no list.
     #[init(Fifo::new(Storage::Block))]
     lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
+    /// WQEs that were requested and are not here.
+    demands: Fifo<Demand, 10, 11>,
     /// Rings whose doorbell rang; the walk finds those for which this queue has no room.
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
     /// Rings that have room for a line, or have no WQE left.
@@ -143,9 +154,6 @@ pub struct RqPrefetch {
     /// Lines fetched of the ring in a row.
     burst: Reg<Bits<2>>,
     walk: Reg<Walk>,
-    miss: Reg<Miss>,
-    /// Ring of the request that waits for its WQE.
-    missing: DFF<Bits<RING_BITS>>,
     /// Rings that are alive.
     alive_count: Reg<Bits<RING_BITS>>,
     /// WQEs that each of them may have here in any case.
@@ -161,6 +169,7 @@ impl Logic for RqPrefetch {
         StreamRx::<ReceiveWqeRequest>::link(&mut self.request, &mut self.grant.request);
         StreamTx::<ReceiveWqe>::link(&mut self.wqe, &mut self.wqe_lines.wqe);
         StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.wqe_lines.read);
+        self.wqe_count.next = self.wqe_lines.level.val();
         self.wqe_lines.slot.next = self.receive_slot.val();
         self.wqe_lines.slot_valid.next = self.receive_slot_valid.val();
         self.fetches.next = self.wqe_lines.fetches.val();
@@ -169,7 +178,6 @@ impl Logic for RqPrefetch {
         let ring = self.ring.q.val();
         let reason = self.reason.q.val();
         let walk = self.walk.q.val();
-        let miss = self.miss.q.val();
         let found = self.found.q.val();
         let state = self.ring_records.state.val();
         let generation = state.attributes.generation;
@@ -180,21 +188,25 @@ impl Logic for RqPrefetch {
 
         // Requests are answered, except while records are rewritten.
         let given = self.grant.given.val();
-        self.grant.may_begin.next = may_grant(step) && self.wqe_lines.has_room.val();
+        self.grant.may_begin.next =
+            may_grant(step) && self.wqe_lines.has_room.val() && self.demands.rx.ready.val();
         self.grant.link.next = self.links.read_data.val();
         self.wqe_lines.answer.next = self.grant.answer.val();
         self.notices.rx.valid.next = given.valid && given.is_last;
         self.notices.rx.beat.next = given.ring;
+        self.demands.rx.valid.next = self.grant.demand_valid.val();
+        self.demands.rx.beat.next = self.grant.demand.val();
 
         // The ring is compared, then decided on.
         if step == Step::Look || step == Step::Compare {
             let is_asked = walk.yield_requests.any();
-            self.found.d.next = findings_of(state, self.share.q.val(), self.lines.level.val(), is_asked);
+            let (share, demand) = (self.share.q.val(), self.demands.tx.beat.val());
+            self.found.d.next = findings_of(state, share, self.lines.level.val(), is_asked, demand);
         }
         let decides = step == Step::Decide;
         let is_of_srq = !self.setup.valid.val();
         let has_event = self.setup.valid.val() || self.srq_setup.valid.val();
-        let has_demand = miss.is_waiting && !miss.is_served;
+        let has_demand = self.demands.tx.valid.val();
         let may_fetch = self.wqe_lines.may_fetch.val();
         let supply =
             Supply { may_fetch, has_line: self.lines.tx.valid.val(), line: self.lines.tx.beat.val() };
@@ -223,7 +235,7 @@ impl Logic for RqPrefetch {
         let setup = ring_setup_of(is_of_srq, self.setup.beat.val(), self.srq_setup.beat.val(), generation);
         let offers = Offers {
             event: Offer { valid: has_event, ring: setup.ring },
-            demand: Offer { valid: has_demand, ring: self.missing.q.val() },
+            demand: Offer { valid: has_demand, ring: self.demands.tx.beat.val().ring },
             notice: Offer { valid: self.notices.tx.valid.val(), ring: self.notices.tx.beat.val() },
             bell: Offer { valid: self.rung.tx.valid.val(), ring: self.rung.tx.beat.val() },
             unfinished: Offer { valid: self.unfinished.tx.valid.val(), ring: self.unfinished.tx.beat.val() },
@@ -268,13 +280,7 @@ impl Logic for RqPrefetch {
         self.share.d.next = share_of(alive_count);
         self.walk.d.next = walk_after(walk, clears, chooses && choice.is_walk, given.valid, plan.is_denied);
 
-        // Requests whose WQE is missing. A ring whose records are rewritten is looked at again.
-        if self.grant.misses.val() {
-            self.missing.d.next = given.ring;
-        }
-        let serves = decides && reason.is_demand && (plan.fetches || !found.is_spent);
-        let ends_miss = self.grant.answer.val().valid || applies;
-        self.miss.d.next = miss_after(miss, self.grant.misses.val(), serves, ends_miss);
+        self.demands.tx.ready.next = meets_demand(decides, reason, plan, found);
 
         // The records.
         let emptying =
@@ -286,6 +292,9 @@ impl Logic for RqPrefetch {
         self.grant.ring_write.next = ring_write;
         self.grant.taken_write.next = taken_write;
         self.grant.arrived_write.next = arrived_write;
+        self.grant.clears.next = clears;
+        self.wakes.next = arrived_write.enable && !clears;
+        self.woken.next = arrived_write.ring;
         self.ring_records.ring_write.next = ring_write;
         self.ring_records.producer_write.next =
             producer_write_of(posted, rings, emptying, clears || restarts);

@@ -17,6 +17,7 @@
 //! | [`PacketFifo`] | queues it, and releases a packet only when it is committed |
 //! | [`AsyncFifo`] | moves it from one clock to another; a [`ResetPair`] resets both of its sides together |
 //! | [`Arbiter`] | merges it with others, frame by frame |
+//! | [`TurnQueue`] | queues numbers, each at most once |
 //! | [`Splitter`] | splits the spans of bytes that it carries at boundaries |
 //!
 //! LUT, FF and depth in the headers are those of Yosys (`synth_xilinx -family xcup`), without wire delays; depth counts LUTs and
@@ -29,6 +30,7 @@ pub mod synchronizer;
 pub mod reset_pair;
 pub mod arbiter;
 pub mod split;
+pub mod turn_queue;
 
 pub use arbiter::Arbiter;
 pub use async_fifo::AsyncFifo;
@@ -38,6 +40,7 @@ pub use reset_pair::ResetPair;
 pub use slice::RegisterSlice;
 pub use split::{Piece, Span, Splitter};
 pub use synchronizer::Synchronizer;
+pub use turn_queue::TurnQueue;
 
 use rnic_kernel::prelude::*;
 

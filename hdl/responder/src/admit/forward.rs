@@ -1,15 +1,15 @@
 //! Messages of [`Admit`](super::Admit): the packet with the decision on it, the operands of an atomic, and the
-//! request for a receive WQE.
+//! receive ring.
 use super::check::{Findings, PacketClass};
 use super::outcome::{Outcome, reply_psn, syndrome_of};
 use super::record::{AdmitPath, AdmitRecord, Message};
-use crate::messages::{Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Responses};
+use crate::messages::{Admitted, AtomicOperands, Decision, Responses};
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode::Operation;
 use rnic_messages::doorbell::{own_ring, shared_ring};
 use rnic_messages::packet::{EXTENDED_BITS, PacketToken};
 use rnic_messages::read::READ_SLOT_BITS;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, RECEIVE_RING_BITS};
 
 /// Decides whether a packet is forwarded: what is dropped has to be, if its payload waits in the receive buffer.
 /// A flush always is.
@@ -100,16 +100,13 @@ pub(super) fn operands_of(token: PacketToken) -> AtomicOperands {
     }
 }
 
-/// Makes the request for the next receive WQE of a queue pair: of its ring, or of the ring of its SRQ.
+/// Gives the receive ring of a queue pair: its own, or that of its SRQ.
 #[kernel]
-pub(super) fn wqe_request_of(path: AdmitPath) -> ReceiveWqeRequest {
-    ReceiveWqeRequest {
-        ring: if path.is_shared {
-            shared_ring(path.shared)
-        } else {
-            own_ring(path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0))
-        },
-        generation: path.generation,
+pub(super) fn ring_of(path: AdmitPath) -> Bits<RECEIVE_RING_BITS> {
+    if path.is_shared {
+        shared_ring(path.shared)
+    } else {
+        own_ring(path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0))
     }
 }
 
@@ -186,15 +183,9 @@ mod tests {
 
     #[test]
     fn wqes_come_from_the_ring_of_the_queue_pair_or_of_its_srq() {
-        let path = AdmitPath {
-            local_qp: bits(0x5a_c3ff),
-            generation: bits(7),
-            shared: bits(63),
-            ..Default::default()
-        };
+        let path = AdmitPath { local_qp: bits(0x5a_c3ff), shared: bits(63), ..Default::default() };
         for (is_shared, ring) in [(false, 0x3ff), (true, 0x43f)] {
-            let request = wqe_request_of(AdmitPath { is_shared, ..path });
-            assert_eq!((request.ring, request.generation), (bits(ring), bits(7)));
+            assert_eq!(ring_of(AdmitPath { is_shared, ..path }), bits(ring));
         }
     }
 

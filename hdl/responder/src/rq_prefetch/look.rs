@@ -1,6 +1,6 @@
 //! Comparisons of a ring by [`RqPrefetch`](super::RqPrefetch): what of it is posted and not here, and how much of
 //! it may be here.
-use super::record::{LINE_BITS, PLACE_BITS, PLACES, Progress, RING_BITS, RingState, is_shared};
+use super::record::{Demand, LINE_BITS, PLACE_BITS, PLACES, Progress, RING_BITS, RingState, is_shared};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::WORK_INDEX_BITS;
 
@@ -40,6 +40,8 @@ pub(super) struct Findings {
     pub position: Bits<WORK_INDEX_BITS>,
     /// Its shared lines must be freed.
     pub must_yield: Bit,
+    /// The WQE of the oldest demand is of its generation, and the next to be fetched.
+    pub is_owed: Bit,
 }
 
 /// WQEs that are posted and not fetched.
@@ -130,13 +132,15 @@ fn must_yield(state: RingState, is_asked: Bit, is_over: Bit) -> Bit {
         && state.here.index == state.progress.index
 }
 
-/// Makes all comparisons of a ring, while `free` shared lines are in no list and each ring may have `share` WQEs.
+/// Makes all comparisons of a ring, with the oldest demand if it is for this ring, while `free` shared lines are in no
+/// list and each ring may have `share` WQEs.
 #[kernel]
 pub(super) fn findings_of(
     state: RingState,
     share: Bits<SHARE_BITS>,
     free: Bits<LINE_BITS>,
     is_asked: Bit,
+    demand: Demand,
 ) -> Findings {
     let progress = state.progress;
     let distance = progress.index - state.consumed.index;
@@ -155,6 +159,7 @@ pub(super) fn findings_of(
         count: fresh.count,
         position: progress.index & !(bits::<WORK_INDEX_BITS>(0xffff) << state.attributes.entries_log2),
         must_yield: must_yield(state, is_asked, allowance.is_over),
+        is_owed: demand.generation == state.attributes.generation && demand.index == progress.index,
     }
 }
 
@@ -197,7 +202,7 @@ mod tests {
     }
 
     fn look(state: RingState) -> Findings {
-        findings_of(state, bits(124), bits(2048), false)
+        findings_of(state, bits(124), bits(2048), false, Demand::default())
     }
 
     /// Consumed, fetched, posted; WQEs to fetch, is wanted, goes on.

@@ -66,7 +66,7 @@ pub(super) struct Continuation {
 }
 
 /// Decides about a ring. The walk fetches only for a ring without WQEs or with less than its share; a requested
-/// WQE is fetched even if it is not posted.
+/// WQE is fetched even if it is not posted. For one that was fetched meanwhile, or whose ring has restarted, nothing is.
 #[kernel]
 pub(super) fn plan_of(
     is_decided: Bit,
@@ -83,8 +83,9 @@ pub(super) fn plan_of(
     let repeats = found.begins && !found.has_own && found.is_spent;
     let has_line = !shares || (supply.has_line && found.may_share);
     let is_due = found.is_wanted && (!reason.is_walk || found.is_spent || found.is_below);
-    let is_urgent = reason.is_demand && found.is_spent;
-    let wishes = is_decided && !yields && has_line && found.may_extend && (is_due || is_urgent);
+    let is_urgent = reason.is_demand && found.is_spent && found.is_owed;
+    let is_met = reason.is_demand && !found.is_owed;
+    let wishes = is_decided && !yields && has_line && found.may_extend && !is_met && (is_due || is_urgent);
     let lingers = wishes && !supply.may_fetch && !has_event;
     Plan {
         yields,
@@ -138,6 +139,13 @@ pub(super) fn continuation_of(
     }
 }
 
+/// Says whether nothing is left to do for the requested WQE: it is fetched, was before, or its ring has ended.
+#[kernel]
+pub(super) fn meets_demand(is_decided: Bit, reason: Reason, plan: Plan, found: Findings) -> Bit {
+    let is_open = found.is_spent && found.is_owed && found.may_extend;
+    is_decided && reason.is_demand && !plan.lingers && (plan.fetches || !is_open)
+}
+
 /// Describes a decision to the fetch side of the ring.
 #[kernel]
 pub(super) fn change_of(plan: Plan, reason: Reason, ages: Bit) -> Change {
@@ -151,25 +159,6 @@ pub(super) fn change_of(plan: Plan, reason: Reason, ages: Bit) -> Change {
         is_used: reason.is_demand || reason.is_notice,
         is_walk: reason.is_walk,
         ages,
-    }
-}
-
-/// A request whose WQE is not here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub(super) struct Miss {
-    /// A request waits for its WQE.
-    pub is_waiting: Bit,
-    /// That WQE is being fetched.
-    pub is_served: Bit,
-}
-
-/// Gives the miss after a cycle in which a request missed its WQE, its WQE was fetched or found in flight
-/// (`serves`), or all ended (`ends`): it was answered, or records were rewritten and it is checked again.
-#[kernel]
-pub(super) fn miss_after(miss: Miss, misses: Bit, serves: Bit, ends: Bit) -> Miss {
-    Miss {
-        is_waiting: (miss.is_waiting || misses) && !ends,
-        is_served: (miss.is_served || (serves && miss.is_waiting)) && !ends,
     }
 }
 
@@ -231,7 +220,7 @@ mod tests {
     #[test]
     fn wqes_are_fetched_if_they_are_wanted_and_a_line_may_be_had() {
         let own = Findings { has_own: true, ..wanted() };
-        let spent = Findings { is_spent: true, is_wanted: false, ..own };
+        let spent = Findings { is_spent: true, is_wanted: false, is_owed: true, ..own };
         let change = |edit: fn(&mut Findings)| {
             let mut found = wanted();
             edit(&mut found);
@@ -263,6 +252,10 @@ mod tests {
             (spent, NONE, true, false, false),
             (spent, DEMAND, true, true, false),
             (Findings { is_spent: false, ..spent }, DEMAND, true, false, false),
+            (Findings { is_owed: false, ..spent }, DEMAND, true, false, false),
+            // What is posted is fetched with the requested one, or for another reason.
+            (Findings { is_owed: true, ..own }, DEMAND, true, true, false),
+            (own, DEMAND, true, false, false),
         ] {
             let plan = plan(reason, found, supply(true, has_line));
             assert_eq!((plan.fetches, plan.is_denied), (fetches, is_denied), "{found:?} {reason:?}");
@@ -270,9 +263,29 @@ mod tests {
         }
     }
 
+    /// Reason; fetches, lingers; spent, owed, may extend; is met.
+    #[test]
+    fn a_demand_ends_when_its_wqe_is_fetched_or_is_not_needed() {
+        for (reason, [fetches, lingers], [is_spent, is_owed, may_extend], expected) in [
+            (DEMAND, [true, false], [true, true, true], true),
+            (DEMAND, [false, true], [true, true, true], false),
+            // An event comes first.
+            (DEMAND, [false, false], [true, true, true], false),
+            (DEMAND, [false, false], [false, true, true], true),
+            (DEMAND, [false, false], [true, false, true], true),
+            (DEMAND, [false, false], [true, true, false], true),
+            (NONE, [true, false], [true, true, true], false),
+        ] {
+            let plan = Plan { fetches, lingers, ..Plan::default() };
+            let found = Findings { is_spent, is_owed, may_extend, ..Findings::default() };
+            assert_eq!(meets_demand(true, reason, plan, found), expected, "{reason:?} {plan:?} {found:?}");
+            assert!(!meets_demand(false, reason, plan, found));
+        }
+    }
+
     #[test]
     fn a_ring_of_the_walk_yields_before_it_fetches() {
-        let found = Findings { must_yield: true, ..wanted() };
+        let found = Findings { must_yield: true, is_owed: true, ..wanted() };
         for (reason, yields) in [(WALK, true), (NONE, false), (DEMAND, false)] {
             let plan = plan(reason, found, supply(true, true));
             assert_eq!((plan.yields, plan.fetches), (yields, !yields), "{reason:?}");
@@ -289,7 +302,8 @@ mod tests {
         ] {
             let supply = supply(may_fetch, true);
             let progress = Progress::default();
-            let plan = plan_of(true, DEMAND, has_event, wanted(), progress, bits(RING), supply);
+            let found = Findings { is_owed: true, ..wanted() };
+            let plan = plan_of(true, DEMAND, has_event, found, progress, bits(RING), supply);
             assert_eq!((plan.fetches, plan.lingers), (fetches, lingers), "{may_fetch} {has_event}");
             assert_eq!(plan.misses, !lingers, "{may_fetch} {has_event}");
         }
@@ -348,22 +362,5 @@ mod tests {
         }
         let next = continuation_of(false, Plan::default(), Findings::default(), NONE, true);
         assert_eq!(next, Continuation::default());
-    }
-
-    /// Waiting, served; misses, serves, ends; waiting and served after.
-    #[test]
-    fn a_missing_wqe_is_fetched_once_until_its_request_is_answered() {
-        for ([is_waiting, is_served], [misses, serves, ends], expected) in [
-            ([false, false], [false, false, false], [false, false]),
-            ([false, false], [true, false, false], [true, false]),
-            ([false, false], [false, true, false], [false, false]),
-            ([true, false], [false, true, false], [true, true]),
-            ([true, true], [true, false, false], [true, true]),
-            ([true, true], [false, false, true], [false, false]),
-            ([true, false], [false, true, true], [false, false]),
-        ] {
-            let after = miss_after(Miss { is_waiting, is_served }, misses, serves, ends);
-            assert_eq!([after.is_waiting, after.is_served], expected, "{misses} {serves} {ends}");
-        }
     }
 }

@@ -117,8 +117,20 @@ pub(super) struct Answer {
     pub valid: Bit,
     /// [x]; then no WQE is read.
     pub is_stale: Bit,
+    /// The WQE is not here, or not for this request; then none is read.
+    pub is_absent: Bit,
     pub line: Bits<LINE_BITS>,
     pub place: Bits<PLACE_BITS>,
+}
+
+/// A WQE that was requested and is not here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Demand {
+    pub ring: Bits<RING_BITS>,
+    /// Generation of the ring.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Free-running index of the WQE.
+    pub index: Bits<WORK_INDEX_BITS>,
 }
 
 /// A WQE is given for a request.

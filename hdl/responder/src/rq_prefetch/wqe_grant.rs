@@ -3,17 +3,20 @@
 //! ```text
 //!  request ──> Choose ─> Check ─(Turn)─> request is taken, answer, given
 //!                │         │ the first WQE of a line: last_line ──> link
-//!                │         └─ not here: misses, and the request is checked again
-//!                └─ lives, taken, arrived
+//!                │         └─ not here: answered as absent, demand
+//!                └─ lives, taken, arrived, shut
 //! ```
 //!
 //! Two cycles a request, and one more where a line begins.
 //!
 //! 1. A WQE is given only if the last read of the ring that completed was requested by the generation that asks.
 //! 2. A request of another generation is answered as stale.
+//! 3. WQEs are given in the order of the packets of their ring: after an answer without a WQE the ring is shut, and all others
+//!    get none, until the oldest packet asks again. Park sends the requests of a ring in their order, and that of the oldest
+//!    after those that were answered while the ring was shut.
 use super::record::{
-    Answer, Arrived, ArrivedWrite, Given, LINE_BITS, PLACE_BITS, RING_BITS, RingWrite, Taken, TakenWrite,
-    is_shared,
+    Answer, Arrived, ArrivedWrite, Demand, Given, LINE_BITS, PLACE_BITS, RING_BITS, RingWrite, Taken,
+    TakenWrite, is_shared,
 };
 use crate::messages::ReceiveWqeRequest;
 use rnic_blocks::memory::{Memory, Storage};
@@ -46,6 +49,8 @@ struct Compared {
     is_current: Bit,
     /// Its WQE is here.
     is_here: Bit,
+    /// The WQE is for a packet before this one.
+    is_held: Bit,
     /// Its WQE is the first of the same line again.
     stays: Bit,
     /// Its WQE is the first of the next line.
@@ -57,7 +62,7 @@ struct Compared {
 struct Decision {
     is_stale: Bit,
     grants: Bit,
-    misses: Bit,
+    is_absent: Bit,
     /// The WQE follows when its line is known.
     turns: Bit,
 }
@@ -65,13 +70,14 @@ struct Decision {
 /// Compares a request with the records of its ring. The generation does not count for an SRQ, which outlives its
 /// queue pairs.
 #[kernel]
-fn compare(request: ReceiveWqeRequest, life: Life, taken: Taken, arrived: Arrived) -> Compared {
+fn compare(request: ReceiveWqeRequest, life: Life, taken: Taken, arrived: Arrived, is_shut: Bit) -> Compared {
     let is_of_srq = request.ring.get_bit(QUEUE_PAIR_BITS);
     let begins_line = !taken.index.get_bits::<PLACE_BITS>(0).any();
     let stays = begins_line && arrived.stay != taken.stay;
     Compared {
         is_current: life.is_alive && (life.generation == request.generation || is_of_srq),
         is_here: arrived.generation == life.generation && arrived.index != taken.index,
+        is_held: is_shut && !request.restarts,
         stays,
         moves: begins_line && !stays,
     }
@@ -81,11 +87,12 @@ fn compare(request: ReceiveWqeRequest, life: Life, taken: Taken, arrived: Arrive
 #[kernel]
 fn decide(grant: Grant, compared: Compared) -> Decision {
     let checks = grant == Grant::Check;
-    let finds = checks && compared.is_current && compared.is_here;
+    let may_find = checks && !compared.is_held && compared.is_current;
+    let finds = may_find && compared.is_here;
     Decision {
-        is_stale: checks && !compared.is_current,
+        is_stale: checks && !compared.is_held && !compared.is_current,
         grants: (finds && !compared.moves) || grant == Grant::Turn,
-        misses: checks && compared.is_current && !compared.is_here,
+        is_absent: (checks && compared.is_held) || (may_find && !compared.is_here),
         turns: finds && compared.moves,
     }
 }
@@ -152,8 +159,10 @@ pub(super) struct WqeGrant {
     pub may_begin: Signal<In, Bit>,
     /// No request is being looked at; a function of registers.
     pub is_idle: Signal<Out, Bit>,
-    /// The WQE of the request at `given.ring` is not here; a function of registers.
-    pub misses: Signal<Out, Bit>,
+    /// A WQE that is not here, and is due to a request.
+    pub demand: Signal<Out, Demand>,
+    /// `demand` is valid; a function of registers.
+    pub demand_valid: Signal<Out, Bit>,
     /// The answer; combinational from `link`.
     pub answer: Signal<Out, Answer>,
     /// What was given; combinational from `link`.
@@ -168,6 +177,8 @@ pub(super) struct WqeGrant {
     pub taken_write: Signal<In, TakenWrite>,
     /// Write of the arrival side of a ring.
     pub arrived_write: Signal<In, ArrivedWrite>,
+    /// After a reset: the ring of `ring_write` is cleared.
+    pub clears: Signal<In, Bit>,
 
     #[init(Memory::new(Storage::Block))]
     lives: Memory<Life, RING_BITS>,
@@ -175,6 +186,9 @@ pub(super) struct WqeGrant {
     taken: Memory<Taken, RING_BITS>,
     #[init(Memory::new(Storage::Block))]
     arrived: Memory<Arrived, RING_BITS>,
+    /// The last answer was without a WQE.
+    #[init(Memory::new(Storage::Block))]
+    shut: Memory<Bit, RING_BITS>,
     #[init(Reg::new(Grant::Choose))]
     grant: Reg<Grant>,
 }
@@ -193,28 +207,39 @@ impl Logic for WqeGrant {
         self.taken.read_address.next = request.ring;
         self.arrived.read_enable.next = is_idle;
         self.arrived.read_address.next = request.ring;
+        self.shut.read_enable.next = is_idle;
+        self.shut.read_address.next = request.ring;
         let taken = self.taken.read_data.val();
         let arrived = self.arrived.read_data.val();
 
-        let compared = compare(request, self.lives.read_data.val(), taken, arrived);
+        let life = self.lives.read_data.val();
+        let compared = compare(request, life, taken, arrived, self.shut.read_data.val());
         let decision = decide(grant, compared);
         let begins = self.may_begin.val() && self.request.valid.val();
         self.grant.d.next = grant_after(grant, begins, decision.turns);
-        self.request.ready.next = decision.is_stale || decision.grants;
-        self.misses.next = decision.misses;
+        let answers = decision.is_stale || decision.grants || decision.is_absent;
+        self.request.ready.next = answers;
+        self.demand_valid.next = decision.is_absent && !compared.is_held;
+        self.demand.next = Demand { ring: request.ring, generation: life.generation, index: taken.index };
 
         let turned = grant == Grant::Turn;
         let line = select(turned, self.link.val(), taken.line);
         self.last_line.next = taken.line;
         self.answer.next = Answer {
-            valid: decision.is_stale || decision.grants,
+            valid: answers,
             is_stale: decision.is_stale,
+            is_absent: decision.is_absent,
             line,
             place: taken.index.get_bits::<PLACE_BITS>(0),
         };
         self.given.next = given_of(request, taken, arrived, line, decision.grants, turned, compared.stays);
 
+        // After a reset no request comes before all rings are cleared.
         let ring_write = self.ring_write.val();
+        let clears = self.clears.val();
+        self.shut.write_enable.next = answers || clears;
+        self.shut.write_address.next = select(clears, ring_write.ring, request.ring);
+        self.shut.write_data.next = decision.is_absent && !clears;
         self.lives.write_enable.next = ring_write.enable;
         self.lives.write_address.next = ring_write.ring;
         self.lives.write_data.next =
@@ -234,6 +259,21 @@ impl Logic for WqeGrant {
 mod tests {
     use super::*;
 
+    fn asked(ring: u64, generation: u64) -> ReceiveWqeRequest {
+        ReceiveWqeRequest { ring: bits(ring), generation: bits(generation), restarts: false }
+    }
+
+    #[test]
+    fn a_ring_that_is_shut_gives_its_wqes_to_none_but_the_oldest_packet() {
+        for (is_shut, restarts, is_held) in
+            [(false, false, false), (false, true, false), (true, true, false), (true, false, true)]
+        {
+            let request = ReceiveWqeRequest { restarts, ..asked(5, 0) };
+            let found = compare(request, Life::default(), Taken::default(), Arrived::default(), is_shut);
+            assert_eq!(found.is_held, is_held, "{request:?} {is_shut}");
+        }
+    }
+
     #[test]
     fn a_request_is_current_if_its_generation_lives() {
         for (ring, is_alive, generation, expected) in [
@@ -244,9 +284,9 @@ mod tests {
             (0x400, true, 4, true),
             (0x43f, false, 3, false),
         ] {
-            let request = ReceiveWqeRequest { ring: bits(ring), generation: bits(generation) };
+            let request = asked(ring, generation);
             let life = Life { is_alive, generation: bits(3) };
-            let compared = compare(request, life, Taken::default(), Arrived::default());
+            let compared = compare(request, life, Taken::default(), Arrived::default(), false);
             assert_eq!(compared.is_current, expected, "ring {ring:#x}, generation {generation}");
         }
     }
@@ -269,14 +309,19 @@ mod tests {
             let life = Life { is_alive: true, generation: bits(3) };
             let taken = Taken { index: bits(given), stay: taken_stay, ..Taken::default() };
             let here = Arrived { generation: bits(generation), index: bits(arrived), stay };
-            let found = compare(ReceiveWqeRequest::default(), life, taken, here);
+            let found = compare(ReceiveWqeRequest::default(), life, taken, here, false);
             assert_eq!([found.is_here, found.stays, found.moves], expected, "{given} of {arrived}");
         }
     }
 
-    /// State, comparisons; stale, grants, misses, turns.
+    /// State, comparisons; stale, grants, absent, turns.
     #[test]
     fn a_request_has_one_answer() {
+        for is_current in [false, true] {
+            let compared = Compared { is_held: true, is_current, is_here: true, ..Compared::default() };
+            let found = decide(Grant::Check, compared);
+            assert_eq!(found, Decision { is_absent: true, ..Decision::default() });
+        }
         for (grant, is_current, is_here, moves, expected, next) in [
             (Grant::Choose, true, true, false, [false; 4], Grant::Choose),
             (Grant::Check, false, true, false, [true, false, false, false], Grant::Choose),
@@ -287,9 +332,9 @@ mod tests {
             (Grant::Check, true, true, true, [false, false, false, true], Grant::Turn),
             (Grant::Turn, true, true, true, [false, true, false, false], Grant::Choose),
         ] {
-            let compared = Compared { is_current, is_here, stays: false, moves };
+            let compared = Compared { is_current, is_here, is_held: false, stays: false, moves };
             let found = decide(grant, compared);
-            assert_eq!([found.is_stale, found.grants, found.misses, found.turns], expected, "{grant:?}");
+            assert_eq!([found.is_stale, found.grants, found.is_absent, found.turns], expected, "{grant:?}");
             assert_eq!(grant_after(grant, false, found.turns), next, "{grant:?} {compared:?}");
         }
         assert_eq!(grant_after(Grant::Choose, true, false), Grant::Check);
@@ -311,7 +356,7 @@ mod tests {
             let taken = Taken { index: bits(8), line: bits(before), lap: false, stay: false };
             let arrived = Arrived { index: bits(12), ..Arrived::default() };
             let line = bits(if turned { 0x900 } else { before });
-            let request = ReceiveWqeRequest { ring: bits(OWN), generation: bits(0) };
+            let request = asked(OWN, 0);
             let given = given_of(request, taken, arrived, line, true, turned, stays);
             assert_eq!(
                 given.after,

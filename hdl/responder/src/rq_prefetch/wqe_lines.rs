@@ -12,7 +12,7 @@
 //! 1. Reads complete in their order, so an earlier owner of a line is done with it before the next.
 //! 2. A read that failed marks the WQEs that it brought, whatever was in their places before.
 use super::record::{Answer, Arrival, Draft, Fetch, LINE_BITS, PLACE_BITS};
-use crate::messages::ReceiveWqe;
+use crate::messages::{ANSWER_COUNT_BITS, ReceiveWqe};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamTx};
 use rnic_kernel::prelude::*;
@@ -69,6 +69,8 @@ pub(super) struct WqeLines {
     pub has_room: Signal<Out, Bit>,
     /// One WQE for each answer; registered.
     pub wqe: StreamTx<ReceiveWqe>,
+    /// Answers at `wqe`; registered.
+    pub level: Signal<Out, Bits<ANSWER_COUNT_BITS>>,
     /// A read was requested; registered.
     pub fetches: Signal<Out, Bit>,
     /// A read has completed; registered.
@@ -83,7 +85,7 @@ pub(super) struct WqeLines {
     reads: RegisterSlice<HostSpan>,
     // Wide beats, with six levels behind the queue in scatter.
     #[init(Fifo::new(Storage::Block))]
-    given: Fifo<ReceiveWqe, 3, 4>,
+    given: Fifo<ReceiveWqe, 3, ANSWER_COUNT_BITS>,
 
     waiting: DFF<Draft>,
     is_waiting: Reg<Bit>,
@@ -92,6 +94,7 @@ pub(super) struct WqeLines {
     fetched_now: Reg<Bit>,
     output_valid: [Reg<Bit>; 4],
     output_stale: [DFF<Bit>; 4],
+    output_absent: [DFF<Bit>; 4],
     output_line: [DFF<Bits<LINE_BITS>>; 3],
     output_place: DFF<Bits<PLACE_BITS>>,
 }
@@ -140,14 +143,17 @@ impl Logic for WqeLines {
 
         // The output pipeline: the WQE is read in two cycles, and then the error flag of its read.
         let answer = self.answer.val();
+        self.level.next = self.given.level.val();
         self.has_room.next = !self.given.level.val().get_bits::<2>(2).any();
         self.output_valid[0].d.next = answer.valid;
         self.output_stale[0].d.next = answer.is_stale;
+        self.output_absent[0].d.next = answer.is_absent;
         self.output_line[0].d.next = answer.line;
         self.output_place.d.next = answer.place;
         for place in 1..4 {
             self.output_valid[place].d.next = self.output_valid[place - 1].q.val();
             self.output_stale[place].d.next = self.output_stale[place - 1].q.val();
+            self.output_absent[place].d.next = self.output_absent[place - 1].q.val();
         }
         for place in 1..3 {
             self.output_line[place].d.next = self.output_line[place - 1].q.val();
@@ -162,6 +168,7 @@ impl Logic for WqeLines {
             data: word.data,
             error: self.errors.read_data.val(),
             is_stale: self.output_stale[3].q.val(),
+            is_absent: self.output_absent[3].q.val(),
         };
     }
 }

@@ -242,7 +242,7 @@ mod tests {
     fn faults_are_found_in_the_order_of_the_checks() {
         let reserved = Bits::from(BigUint::from(1u8) << 66u32);
         let last_reserved = Bits::from(BigUint::from(1u8) << 127u32);
-        let wqe = |data, error, is_stale| ReceiveWqe { data, error, is_stale };
+        let wqe = |data, error, is_stale| ReceiveWqe { data, error, is_stale, is_absent: false };
         for (takes_wqe, wqe, fault) in [
             (true, wqe(wqe_data(3, [1, 2, 3]), false, false), ReceiveWqeFault::Good),
             (true, wqe(reserved, false, false), ReceiveWqeFault::Malformed),

@@ -13,7 +13,7 @@ fn wqe(wr_id: u64, lengths: [u32; 3]) -> ReceiveWqe {
         let key = BigUint::from(0x10 + index as u64);
         data |= (address | key << 64u32 | BigUint::from(length) << 96u32) << (128 + 128 * index);
     }
-    ReceiveWqe { data: data.into(), error: false, is_stale: false }
+    ReceiveWqe { data: data.into(), error: false, is_stale: false, is_absent: false }
 }
 
 fn executed() -> Admitted {

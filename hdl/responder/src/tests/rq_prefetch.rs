@@ -1,4 +1,4 @@
-//! RqPrefetch by itself, between models of software that posts, admission that requests, and a slow host. Each
+//! RqPrefetch by itself, between models of software that posts, admission that requests, park, and a slow host. Each
 //! WQE has its ring and index in its data, so WQEs are compared with what was posted; and the host model
 //! rejects reads that are not needed.
 use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
@@ -36,11 +36,26 @@ struct Ring {
     given: u16,
 }
 
-/// A request that is not answered.
+/// A request that is not answered with a WQE.
+#[derive(Clone, Copy)]
 struct Asked {
     ring: u16,
     generation: u8,
     index: u16,
+    /// It was answered before, without one.
+    is_parked: bool,
+    /// With `is_parked`: it is the oldest of its ring.
+    restarts: bool,
+}
+
+/// Requests of a ring that were answered without a WQE, as park keeps them.
+#[derive(Default)]
+struct List {
+    asked: VecDeque<Asked>,
+    /// Those behind them that have not been made yet.
+    unasked: VecDeque<Asked>,
+    is_asleep: bool,
+    was_woken: bool,
 }
 
 /// Content of a WQE.
@@ -84,10 +99,16 @@ struct Machine {
     slots: VecDeque<(u64, Slot)>,
     /// Whether the last read of a WQE failed.
     failed: HashMap<(u16, u16), bool>,
+    /// Requests on their way, and those that are parked.
     asked: VecDeque<Asked>,
+    lists: BTreeMap<u16, List>,
+    /// Answers without a WQE.
+    absent: usize,
     taken_at: u64,
     /// Cycles in which WQEs were given.
     given: Vec<u64>,
+    /// Ring of the last of them.
+    given_to: u16,
     stale: usize,
     errors: usize,
 }
@@ -118,8 +139,11 @@ impl Machine {
             slots: VecDeque::new(),
             failed: HashMap::new(),
             asked: VecDeque::new(),
+            lists: BTreeMap::new(),
+            absent: 0,
             taken_at: 0,
             given: Vec::new(),
+            given_to: 0,
             stale: 0,
             errors: 0,
         };
@@ -211,9 +235,116 @@ impl Machine {
     }
 
     fn push(&mut self, ring: u16, generation: u8, index: u16) {
-        self.asked.push_back(Asked { ring, generation, index });
+        let asked = Asked { ring, generation, index, is_parked: false, restarts: false };
+        let is_first = !self.is_on_its_way(ring);
+        let list = self.lists.entry(ring).or_default();
+        let may_follow = list.asked.is_empty() || (is_first && !list.is_asleep);
+        if may_follow && list.unasked.is_empty() {
+            self.request(asked);
+        } else {
+            list.unasked.push_back(asked);
+        }
+    }
+
+    /// Says whether a request of the ring is on its way that was not parked.
+    fn is_on_its_way(&self, ring: u16) -> bool {
+        self.asked.iter().any(|asked| asked.ring == ring && !asked.is_parked)
+    }
+
+    /// Requests that were not made are parked behind those that were.
+    fn append(&mut self) {
+        let rings: Vec<u16> =
+            self.lists.iter().filter(|(_, list)| !list.unasked.is_empty()).map(|(ring, _)| *ring).collect();
+        for ring in rings {
+            while !self.is_on_its_way(ring) {
+                let Some(asked) = self.lists.get_mut(&ring).and_then(|list| list.unasked.pop_front()) else {
+                    break;
+                };
+                self.append_one(asked);
+            }
+        }
+    }
+
+    fn append_one(&mut self, asked: Asked) {
+        let ring = asked.ring;
+        let list = self.lists.entry(ring).or_default();
+        list.asked.push_back(asked);
+        if list.asked.len() == 1 {
+            self.try_again(ring);
+        } else if !list.is_asleep {
+            self.request(Asked { is_parked: true, ..asked });
+        }
+    }
+
+    fn request(&mut self, asked: Asked) {
+        self.asked.push_back(asked);
+        let Asked { ring, generation, restarts, .. } = asked;
         let claimed = self.claimed(ring, generation);
-        self.requests.push(ReceiveWqeRequest { ring: bits(ring.into()), generation: bits(claimed.into()) });
+        self.requests.push(ReceiveWqeRequest {
+            ring: bits(ring.into()),
+            generation: bits(claimed.into()),
+            restarts,
+        });
+    }
+
+    /// Requests that are not answered with a WQE.
+    fn open(&self) -> usize {
+        let is_new = |asked: &&Asked| !asked.is_parked;
+        self.asked.iter().filter(is_new).count()
+            + self.lists.values().map(|list| list.asked.len() + list.unasked.len()).sum::<usize>()
+    }
+
+    /// The parked requests of a ring are made again, from the oldest on.
+    fn try_again(&mut self, ring: u16) {
+        let list = self.lists.get_mut(&ring).unwrap();
+        (list.is_asleep, list.was_woken) = (false, false);
+        let parked: Vec<_> = list.asked.iter().copied().collect();
+        for (place, asked) in parked.into_iter().enumerate() {
+            self.request(Asked { is_parked: true, restarts: place == 0, ..asked });
+        }
+    }
+
+    fn wake(&mut self, ring: u16) {
+        let Some(list) = self.lists.get_mut(&ring) else { return };
+        list.was_woken |= !list.asked.is_empty();
+        if list.is_asleep {
+            self.try_again(ring);
+        }
+    }
+
+    /// Says whether a parked request is the oldest of its ring.
+    fn is_oldest(&self, asked: Asked) -> bool {
+        let oldest = self.lists[&asked.ring].asked.front();
+        oldest.is_some_and(|oldest| (oldest.generation, oldest.index) == (asked.generation, asked.index))
+    }
+
+    /// A request is answered without a WQE: it is parked, or stays so.
+    fn park(&mut self, asked: Asked) {
+        self.absent += 1;
+        let Asked { ring, .. } = asked;
+        if asked.is_parked {
+            if self.is_oldest(asked) {
+                let list = self.lists.get_mut(&ring).unwrap();
+                list.is_asleep = !list.was_woken;
+                if list.was_woken {
+                    self.try_again(ring);
+                }
+            }
+            return;
+        }
+        self.append_one(asked);
+    }
+
+    /// A request is answered with a WQE.
+    fn unpark(&mut self, asked: Asked) {
+        if asked.is_parked {
+            assert!(self.is_oldest(asked), "WQEs are given in the order of the requests");
+            let list = self.lists.get_mut(&asked.ring).unwrap();
+            list.asked.pop_front();
+        } else {
+            let list = self.lists.entry(asked.ring).or_default();
+            assert!(list.asked.is_empty(), "WQEs are kept for the packets before");
+        }
     }
 
     fn run(&mut self, cycles: usize) {
@@ -230,7 +361,7 @@ impl Machine {
 
     /// Waits until all requests are answered.
     fn settle(&mut self) {
-        self.run_while(|machine| !machine.asked.is_empty());
+        self.run_while(|machine| machine.open() > 0);
     }
 
     fn step(&mut self) {
@@ -262,6 +393,7 @@ impl Machine {
         self.requests.sample(&block.request);
         let entry = self.entries.sample(&block.wqe);
         let read = self.reads.sample(&block.receive_read);
+        let woken = block.wakes.val().then(|| block.woken.val().to_u64() as u16);
         bench.tick();
         if let Some(entry) = entry {
             self.taken_at = self.cycle;
@@ -270,6 +402,10 @@ impl Machine {
         if let Some(span) = read {
             self.read(&span);
         }
+        if let Some(ring) = woken {
+            self.wake(ring);
+        }
+        self.append();
         self.cycle += 1;
     }
 
@@ -303,9 +439,15 @@ impl Machine {
     }
 
     fn check(&mut self, entry: &ReceiveWqe) {
-        let Asked { ring, generation, index, .. } = self.asked.pop_front().expect("a request is open");
+        let asked = self.asked.pop_front().expect("a request is open");
+        let Asked { ring, generation, index, .. } = asked;
+        if entry.is_absent {
+            return self.park(asked);
+        }
+        self.unpark(asked);
         let known = self.rings.get_mut(&ring).expect("it exists");
         self.given.push(self.cycle);
+        self.given_to = ring;
         if entry.is_stale {
             assert_ne!(known.generation, generation, "{ring:#x} was restarted");
             assert!(ring < FIRST_SHARED, "no WQE of an ended ring is requested");
@@ -384,16 +526,16 @@ fn every_request_gets_the_wqe_that_was_posted_for_it() {
             _ => {}
         }
         let Ring { posted, asked, .. } = machine.rings[&ring];
-        if !is_idle && asked != posted && machine.asked.len() < 12 {
+        if !is_idle && asked != posted && machine.open() < 12 {
             machine.ask(ring);
         }
         machine.step();
     }
     (machine.holds_reads, machine.holds_entries) = (false, false);
     machine.settle();
-    let Machine { given, stale, errors, .. } = &machine;
-    println!("{} WQEs, {stale} too late, {errors} unreadable", given.len());
-    assert!(*stale > 3 && *errors > 20 && given.len() > 500);
+    let Machine { given, stale, errors, absent, .. } = &machine;
+    println!("{} WQEs, {stale} too late, {errors} unreadable, {absent} answers without one", given.len());
+    assert!(*stale > 3 && *errors > 20 && *absent > 100 && given.len() > 500);
 }
 
 /// Rings in turn, `burst` requests each, all with WQEs posted long before, whose software posts a few when they
@@ -411,12 +553,12 @@ fn cycles_in_turn(count: u16, entries: u16, burst: usize, requests: usize, machi
     machine.run_while(|machine| {
         rings.iter().any(|ring| !machine.failed.contains_key(&(*ring, machine.rings[ring].given)))
     });
-    machine.run(HOST_CYCLES as usize);
+    machine.run(2 * HOST_CYCLES as usize);
     machine.given.clear();
     let mut turn = rings.iter().flat_map(|ring| std::iter::repeat_n(ring, burst)).cycle();
     let mut asked = 0;
     while machine.given.len() < requests {
-        while asked < requests && machine.asked.len() < 16 {
+        while asked < requests && machine.open() < 16 {
             machine.ask(*turn.next().unwrap());
             asked += 1;
         }
@@ -432,13 +574,19 @@ fn cycles_in_turn(count: u16, entries: u16, burst: usize, requests: usize, machi
     (measured[2_000] - measured[0]) as f64 / 2_000.0
 }
 
+/// Admission takes a packet in three cycles: at this rate no WQE is missing.
 #[test]
-fn wqes_that_were_posted_in_time_take_less_than_a_frame_on_the_wire() {
+fn wqes_that_were_posted_in_time_are_here_when_they_are_requested() {
     for (count, entries, requests) in [(1, 1024, 2_500), (4, 256, 2_500), (16, 64, 2_500), (64, 64, 3_000)] {
         let mut machine = Machine::new(Stalls::None);
+        machine.pause = 3;
         let cycles = cycles_in_turn(count, entries, 1, requests, &mut machine);
-        println!("{count} rings: {cycles:.2} cycles");
-        assert!(cycles <= 2.6, "{cycles} cycles with {count} rings");
+        println!("{count} rings: {cycles:.2} cycles, {} answers without a WQE", machine.absent);
+        assert!(
+            cycles <= 3.01 && machine.absent == 0,
+            "{cycles} cycles with {count} rings, {}",
+            machine.absent
+        );
     }
 }
 
@@ -501,14 +649,13 @@ fn two_wqes_per_ring_are_enough_for_many_rings() {
     machine.given.clear();
     let mut turn = (0..300).cycle();
     while machine.given.len() < 2_500 {
-        while machine.asked.len() < 8 {
+        while machine.open() < 8 {
             machine.ask(turn.next().unwrap());
         }
         let before = machine.given.len();
-        let ring = machine.asked[0].ring;
         machine.step();
         if machine.given.len() > before {
-            machine.post(ring, 1, false);
+            machine.post(machine.given_to, 1, false);
         }
     }
     let cycles = (machine.given[2_499] - machine.given[499]) as f64 / 2_000.0;
@@ -542,7 +689,7 @@ fn indices_wrap() {
         if machine.free(0x155) >= 1 << 14 {
             machine.post(0x155, 1 << 14, false);
         }
-        while machine.asked.len() < 16 && machine.rings[&0x155].asked != machine.rings[&0x155].posted {
+        while machine.open() < 16 && machine.rings[&0x155].asked != machine.rings[&0x155].posted {
             machine.ask(0x155);
             count += 1;
         }
@@ -625,7 +772,7 @@ fn lines_go_where_they_are_needed() {
     let mut machine = Machine::new(Stalls::None);
     let consume = |machine: &mut Machine, ring: u16, count: usize| {
         for _ in 0..count {
-            while machine.asked.len() >= 8 {
+            while machine.open() >= 8 {
                 machine.step();
             }
             if machine.free(ring) >= 512 {

@@ -16,10 +16,18 @@ impl Machine {
         life.generation == generation && life.state != QpState::Reset
     }
 
+    /// Number of the receive ring of a queue pair, that of ring 0 if there is none.
+    fn ring_of(&self, index: u16) -> u16 {
+        let queue = self.model.queues.get(&index);
+        let shared = queue.and_then(|queue| queue.attributes.shared);
+        shared.map_or(if queue.is_some() { index } else { 0 }, |shared| FIRST_SHARED + u16::from(shared))
+    }
+
     pub(super) fn check_placed(&mut self, command: &PlaceCommand) {
         if command.payload_bytes.any() {
             let found = (command.first_cell.to_u64(), command.payload_bytes.to_u64());
-            assert_eq!(self.cells.pop_front(), Some(found), "all payload is taken out of its cells, once");
+            let place = self.cells.iter().position(|cells| *cells == found);
+            self.cells.remove(place.expect("all payload is taken out of its cells, once"));
         }
         let command = command_of(command);
         let key = (command.queue_pair, command.generation);
@@ -50,8 +58,13 @@ impl Machine {
             return;
         }
         loop {
-            let (mut expected, is_over) =
-                self.expected.pop_front().unwrap_or_else(|| panic!("{command:?} is not expected"));
+            // Packets of a receive ring keep their order; they may pass those of others.
+            let ring = self.ring_of(key.0);
+            let first =
+                self.expected.iter().position(|(expected, _)| self.ring_of(expected.queue_pair) == ring);
+            let (mut expected, is_over) = first
+                .and_then(|first| self.expected.remove(first))
+                .unwrap_or_else(|| panic!("{command:?} is not expected"));
             if expected.is_silent() {
                 (expected.queue_pair, expected.generation) = key;
             }

@@ -1,0 +1,301 @@
+//! Park: packets that must wait are kept with their receive ring, and those of other rings pass.
+//!
+//! Admission has fixed the order of the packets of a queue pair. A packet whose receive WQE is not on the card would hold
+//! all packets after it for a read of the host, a microsecond. Here it waits in the list of its ring, and behind it all later
+//! packets of that ring; when a read of the ring has arrived, the list is emptied in turn with new packets.
+//!
+//! A list is that of a receive ring: of a queue pair, or of an SRQ with all its queue pairs, so that its WQEs are given in
+//! the order in which packets arrive.
+//!
+//! ```text
+//!             free (512 entries) <──────────────────────────────────────────┐
+//!               v                                                           │
+//!  admitted ──┬─> tokens, operands, asks [entry] ──────────────────────┐    │
+//!     ^       ├─> order (32) ──> event ──> Read ──> Act ──────────────┴─> pass ──> scatter
+//!     │       └─> AskGate ──> request ──> rq_prefetch ──> answer ─────^ │
+//!     └── Pause       ^                       ^       lists (one word a ├──> append: links[tail] = entry
+//!  (drain) ───────────┴── turns (1,024) ──> event       receive ring)   └──> turns
+//!                                             ^
+//!  wakes ──> TurnQueue ──────────────────────>┘
+//! ```
+//!
+//! Every packet is written once, into an entry of `tokens`, and read once, when it passes: what is parked is not moved. What
+//! follows the order of all packets travels beside the entries: `order` has the entries in the order in which packets came,
+//! those of packets that were parked among them when they are tried again; a packet that takes a WQE asks for it in that
+//! order, and is looked at when it is answered. While packets of its ring wait for their turn a new one does not ask, and is
+//! parked unasked (`AskGate`).
+//!
+//! | Event | Does |
+//! |---|---|
+//! | a packet leaves `order` | It passes, or is parked: because its WQE is absent, because it has not asked, or because its list is not empty. One that was parked passes if it is the oldest of its list and has its WQE; else it stays where it is |
+//! | a ring has its turn | The next packet of its list enters `order`, and the ring another turn, up to the end of the list |
+//! | a read of a ring has completed | Its list is tried again from the oldest packet on, if it was tried in vain |
+//!
+//! A list is tried by one *pass* of turns at a time. If the oldest packet finds its WQE absent, the pass ends; what of it is in
+//! `order` already stays parked. The list is tried again when a read of its ring has completed, at once if that was since its
+//! last pass began. So no read is missed, whenever it completes.
+//!
+//! Latency 3 cycles from `admitted` to `passed`, and with a receive WQE 9. One event a cycle, so three cycles for a packet that
+//! is parked and one for every other packet; scatter takes one in three. A list of one ring is emptied at 3.04 cycles a
+//! packet while others come, which is faster than they come from one sender (3.4), and at 2 alone.
+//!
+//! 1. Packets of a ring pass in the order of `admitted`, each once, whatever waits.
+//! 2. A packet that takes a WQE passes with the answer to its own request; the answers to others are dropped, and were
+//!    without a WQE (rule 3 of `WqeGrant`).
+//! 3. An entry is free, or holds one packet. None is lost.
+//! 4. Nothing here waits for a packet that is parked: `admitted` waits for a free entry, for `order`, and for 32 cycles in 1,024
+//!    at most so that a ring whose packets come fast can be unparked (`Pause`); events wait for scatter.
+//! 5. A list whose oldest packet waits is tried again after every read and every restart of its ring; so packets of a
+//!    generation that has ended leave, answered as stale.
+//!
+//! Hazards: an event reads the record of its list in the cycle in which the one before it may write it, and so the links; both are
+//! taken from the write then. `AskGate` sees a list two cycles late; what it decides wrongly then is answered without a WQE,
+//! or costs a packet a turn.
+//!
+//! Reset sweeps the records of all rings and frees all entries, in 2,048 cycles. Protocol 3.7, 4.5; design decision 3.
+use crate::messages::{
+    ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, ReceiveWqe, ReceiveWqeRequest,
+};
+use ask_gate::AskGate;
+use list::{ENTRY_BITS, Event, Ordered, RING_BITS, Turn, action_of, next_event};
+use lists::Lists;
+use pause::Pause;
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, TurnQueue};
+use rnic_kernel::prelude::*;
+use rnic_messages::sizes::GENERATION_BITS;
+use turns::Turns;
+
+mod ask_gate;
+mod list;
+mod lists;
+mod pause;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+/// log2 of the packets whose answer is awaited.
+const ORDER: usize = 5;
+const ORDER_COUNT: usize = ORDER + 1;
+/// log2 of the atomics between here and resolve: more than the stages between can hold.
+const ATOMICS: usize = 6;
+
+/// What a packet that is parked asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Ask {
+    takes_wqe: Bit,
+    generation: Bits<GENERATION_BITS>,
+}
+
+/// The packet of a turn, on its way to the order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Issue {
+    ring: Bits<RING_BITS>,
+    entry: Bits<ENTRY_BITS>,
+    ask: Ask,
+    restarts: Bit,
+}
+
+/// Parks packets; see the module.
+#[derive(LogicBlock, Registers, Construct)]
+pub struct Park {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets all packets.
+    pub reset: Signal<In, Bit>,
+    /// From admission; `ready` is a function of registers. A packet that was begun when it was high is taken, if it comes within
+    /// four cycles and none does before.
+    pub admitted: StreamRx<Admission>,
+    /// From admission: ring of the packet that may come in the next cycle.
+    pub next_ring: Signal<In, Bits<RING_BITS>>,
+    /// To the prefetch: requests for receive WQEs; registered.
+    pub request: StreamTx<ReceiveWqeRequest>,
+    /// From the prefetch: its answers, in the order of the requests; `ready` is combinational.
+    pub answer: StreamRx<ReceiveWqe>,
+    /// From the prefetch: answers at `answer`.
+    pub answer_count: Signal<In, Bits<ANSWER_COUNT_BITS>>,
+    /// From the prefetch: a read of `woken` has completed, or the ring has restarted.
+    pub wakes: Signal<In, Bit>,
+    /// A receive ring.
+    pub woken: Signal<In, Bits<RING_BITS>>,
+    /// To scatter; a function of the memory and, of `answer`, whether it is absent.
+    pub passed: StreamTx<Admitted>,
+    /// To scatter: the WQE of `passed`, if that takes one.
+    pub wqe: StreamTx<ReceiveWqe>,
+    /// To resolve: operands of atomics, in the order of `passed`; registered.
+    pub operands: StreamTx<AtomicOperands>,
+
+    #[init(Memory::new(Storage::Block))]
+    tokens: Memory<Admitted, ENTRY_BITS>,
+    #[init(Memory::new(Storage::Block))]
+    parked_operands: Memory<AtomicOperands, ENTRY_BITS>,
+    #[init(Memory::new(Storage::Block))]
+    asks: Memory<Ask, ENTRY_BITS>,
+    lists: Lists,
+    #[init(Fifo::new(Storage::Block))]
+    free: Fifo<Bits<ENTRY_BITS>, ENTRY_BITS, 10>,
+    order: Fifo<Ordered, ORDER, ORDER_COUNT>,
+    requests: Fifo<ReceiveWqeRequest, ORDER, ORDER_COUNT>,
+    turns: Turns<Turn>,
+    ask_gate: AskGate,
+    pause: Pause,
+    wake_queue: TurnQueue<RING_BITS, 12>,
+    #[init(Fifo::new(Storage::Block))]
+    operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
+
+    #[init(Reg::new(true))]
+    is_clearing: Reg<Bit>,
+    sweep: Reg<Bits<RING_BITS>>,
+    has_event: Reg<Bit>,
+    event: DFF<Event>,
+    /// A packet waits for scatter; it has asked.
+    waits: Reg<Bit>,
+    is_waiting_asked: DFF<Bit>,
+    has_issue: Reg<Bit>,
+    issue: DFF<Issue>,
+}
+
+impl Logic for Park {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        StreamTx::<ReceiveWqeRequest>::link(&mut self.request, &mut self.requests.tx);
+        StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
+        let clears = self.is_clearing.q.val();
+        let sweep = self.sweep.q.val();
+        if clears {
+            self.sweep.d.next = sweep + 1;
+            self.is_clearing.d.next = !sweep.all();
+        }
+        self.wake_queue.is_sweeping.next = clears;
+        self.wake_queue.sweep_index.next = sweep;
+        self.wake_queue.enters.next = self.wakes.val();
+        self.wake_queue.number.next = self.woken.val();
+
+        // In: a packet is written into a free entry. Turns leave room in `order` for those that admission has begun.
+        let admission = self.admitted.beat.val();
+        let level = self.order.level.val();
+        let is_half_full = level.get_bits::<2>(4).any();
+        let may_admit = !(level.get_bit(5) || level.get_bits::<2>(3).all());
+        self.admitted.ready.next = may_admit && self.free.tx.valid.val() && !self.pause.pauses.val();
+        let enters = self.admitted.valid.val();
+        let entry = self.free.tx.beat.val();
+        self.free.tx.ready.next = enters;
+        self.tokens.write_enable.next = enters;
+        self.tokens.write_address.next = entry;
+        self.tokens.write_data.next = admission.packet;
+        self.parked_operands.write_enable.next = enters;
+        self.parked_operands.write_address.next = entry;
+        self.parked_operands.write_data.next = admission.operands;
+        self.asks.write_enable.next = enters;
+        self.asks.write_address.next = entry;
+        self.asks.write_data.next =
+            Ask { takes_wqe: admission.packet.takes_wqe, generation: admission.packet.generation };
+
+        // Act: the event of the cycle before, with the record of its list.
+        let has_event = self.has_event.q.val();
+        let event = self.event.q.val();
+        let answer = self.answer.beat.val();
+        let action = action_of(event, self.lists.list.val(), self.lists.behind.val(), answer.is_absent);
+        let has_issue = self.has_issue.q.val();
+        let moves = !(has_event && action.issues && has_issue && enters);
+        let acts = has_event && moves;
+
+        // Out: a packet that passes, in this cycle or when scatter takes it. Its token and answer stay where they are.
+        let token = self.tokens.read_data.val();
+        let waits = self.waits.q.val();
+        let is_out = waits || (has_event && action.passes);
+        let is_out_asked = select(waits, self.is_waiting_asked.q.val(), event.is_asked);
+        let may_pass = !token.is_atomic || self.operands_queue.rx.ready.val();
+        let is_taken = may_pass && self.passed.ready.val();
+        self.waits.d.next = is_out && !is_taken;
+        self.is_waiting_asked.d.next = is_out_asked;
+        self.passed.valid.next = is_out && may_pass;
+        self.passed.beat.next = token;
+        self.wqe.valid.next = is_out && may_pass && is_out_asked;
+        self.wqe.beat.next = answer;
+        let is_refused = has_event && event.is_leave && event.is_asked && !action.passes;
+        self.answer.ready.next = is_refused || (is_out && is_taken && is_out_asked);
+        self.operands_queue.rx.valid.next = is_out && is_taken && token.is_atomic;
+        self.operands_queue.rx.beat.next = self.parked_operands.read_data.val();
+        self.free.rx.valid.next =
+            select(clears, !sweep.get_bits::<2>(ENTRY_BITS).any(), acts && action.passes);
+        self.free.rx.beat.next = select(clears, sweep.get_bits::<ENTRY_BITS>(0), event.entry);
+        self.turns.rx.valid.next = acts && action.schedules;
+        self.turns.rx.beat.next = action.turn;
+
+        // Packets enter `order`, and ask for their WQEs; those of turns when no other does.
+        self.ask_gate.next_ring.next = self.next_ring.val();
+        self.ask_gate.enters.next = enters;
+        let is_unasked = admission.packet.takes_wqe && self.ask_gate.is_unasked.val();
+        let issues = acts && action.issues;
+        let issue = self.issue.q.val();
+        self.has_issue.d.next = issues || (has_issue && enters);
+        if issues {
+            let (ask, restarts) = (self.asks.read_data.val(), event.restarts);
+            self.issue.d.next = Issue { ring: event.ring, entry: event.entry, ask, restarts };
+        }
+        let is_asked = select(enters, admission.packet.takes_wqe && !is_unasked, issue.ask.takes_wqe);
+        let ring = select(enters, admission.ring, issue.ring);
+        self.order.rx.valid.next = enters || has_issue;
+        self.order.rx.beat.next = Ordered {
+            ring,
+            entry: select(enters, entry, issue.entry),
+            is_asked,
+            is_unasked: enters && is_unasked,
+            is_parked: !enters,
+        };
+        self.requests.rx.valid.next = (enters || has_issue) && is_asked;
+        self.requests.rx.beat.next = ReceiveWqeRequest {
+            ring,
+            generation: select(enters, admission.packet.generation, issue.ask.generation),
+            restarts: !enters && issue.restarts,
+        };
+
+        // Read: the next event. A packet is looked at when it is answered, by an answer that no packet before it takes, and if it may
+        // pass, when no other waits for scatter. Turns and packets alternate.
+        let may_read = moves && !clears;
+        let head = self.order.tx.beat.val();
+        let has_wake = self.wake_queue.tx.valid.val();
+        let is_deciding = has_event && event.is_leave && !event.is_unasked;
+        let takes_answer = waits && self.is_waiting_asked.q.val();
+        let has_answer =
+            select(takes_answer, self.answer_count.val().get_bits::<3>(1).any(), self.answer.valid.val());
+        let may_decide = !is_deciding && (!waits || is_taken);
+        let is_answered = may_decide && (!head.is_asked || has_answer);
+        let may_leave = self.order.tx.valid.val() && (head.is_unasked || is_answered);
+        let may_turn = self.turns.tx.valid.val() && !is_half_full;
+        let reads = may_read && (has_wake || may_leave || may_turn);
+        let leaves = may_leave && !(may_turn && has_event && event.is_leave);
+        let (woken, turn) = (self.wake_queue.tx.beat.val(), self.turns.tx.beat.val());
+        let chosen = next_event(has_wake, woken, leaves, head, turn);
+        self.wake_queue.tx.ready.next = may_read;
+        self.order.tx.ready.next = may_read && !has_wake && leaves;
+        self.turns.tx.ready.next = may_read && !has_wake && !leaves && may_turn;
+        self.pause.starts.next = acts && action.chases;
+        self.pause.enters.next = enters && is_unasked;
+        self.pause.leaves.next = acts && event.is_unasked;
+        self.pause.has_turn.next = self.turns.tx.valid.val() || has_issue || has_event;
+        self.has_event.d.next = select(may_read, reads, has_event);
+        self.event.d.next = select(may_read, chosen, event);
+        let may_pass_next = may_read && !has_wake && leaves && !head.is_unasked;
+        self.tokens.read_enable.next = may_pass_next;
+        self.tokens.read_address.next = head.entry;
+        self.parked_operands.read_enable.next = may_pass_next;
+        self.parked_operands.read_address.next = head.entry;
+        self.asks.read_enable.next = may_read;
+        self.asks.read_address.next = chosen.entry;
+
+        // The records.
+        self.lists.reads.next = may_read;
+        self.lists.ring.next = chosen.ring;
+        self.lists.entry.next = chosen.entry;
+        self.lists.acts.next = acts;
+        self.lists.appends.next = action.appends;
+        self.lists.after.next = action.after;
+        self.lists.clears.next = clears;
+        self.lists.sweep.next = sweep;
+        self.ask_gate.change.next = self.lists.change.val();
+        self.ask_gate.is_sweeping.next = clears;
+    }
+}

@@ -1,0 +1,334 @@
+//! Park by itself, in lock step with its Verilog, between models of admission, of the prefetch and of scatter. Each packet
+//! has its number in its PSN, and each WQE its ring and index in its data, so order and pairing are seen at the exit.
+use super::*;
+use rand::Rng;
+use rnic_blocks::bench::{Bench, Random, Sink, Stalls, random};
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+
+/// Two rings of queue pairs and the ring of an SRQ.
+const RINGS: [u64; 4] = [0x000, 0x1a5, 0x3ff, 0x43f];
+const GENERATION: u64 = 7;
+/// Cycles of the sweep after a reset.
+const SWEEP_CYCLES: usize = 2_050;
+/// Cycles from a request to its answer.
+const ANSWER_CYCLES: u64 = 6;
+
+/// The prefetch's side of a ring.
+#[derive(Default)]
+struct Ring {
+    /// Free-running counts of WQEs given, here, and being read.
+    given: u64,
+    here: u64,
+    reading: u64,
+    /// The last answer was without a WQE.
+    is_shut: bool,
+    /// Packets that were admitted, and WQEs that those that passed have taken.
+    expected: VecDeque<(u64, bool, bool)>,
+    taken: u64,
+}
+
+struct Machine {
+    bench: Bench<Park>,
+    random: Random,
+    cycle: u64,
+    rings: [Ring; RINGS.len()],
+    /// Packets that admission has begun: cycle in which each is offered, and ring.
+    begun: Option<(u64, usize)>,
+    number: u64,
+    /// Answers, and from when they are offered.
+    answers: VecDeque<(u64, ReceiveWqe)>,
+    /// Reads of WQEs: ring, count, and when they complete.
+    reads: Vec<(usize, u64, u64)>,
+    wakes: VecDeque<usize>,
+    passed: Sink<Admitted>,
+    operands: Sink<AtomicOperands>,
+    /// Numbers of the atomics that passed.
+    atomics: VecDeque<u64>,
+    asked_at: u64,
+    passed_at: u64,
+    host_cycles: u64,
+    /// WQEs that a read brings, and least number of cycles from one packet to the next at the exit.
+    read_counts: RangeInclusive<u64>,
+    scatter_cycles: u64,
+    /// Cycle in which each packet was offered.
+    offered: Vec<u64>,
+    /// Packets, with the cycle in which each passed, its ring, and its cycles from `admitted` to `passed`.
+    order: Vec<(u64, usize, u64)>,
+}
+
+/// Cycles that a packet takes which is not parked, even if scatter is busy and others ask.
+const SOON: u64 = 30;
+
+fn number_of(packet: &Admitted) -> u64 {
+    packet.psn.to_u64()
+}
+
+impl Machine {
+    fn new(stalls: Stalls) -> Self {
+        let mut machine = Machine {
+            bench: Bench::clocked(Park::default(), |block| &mut block.clock).in_lock_step(),
+            random: random(),
+            cycle: 0,
+            rings: Default::default(),
+            begun: None,
+            number: 0,
+            answers: VecDeque::new(),
+            reads: Vec::new(),
+            wakes: VecDeque::new(),
+            passed: Sink::new(stalls),
+            operands: Sink::new(stalls),
+            atomics: VecDeque::new(),
+            asked_at: 0,
+            passed_at: 0,
+            host_cycles: 100,
+            read_counts: 1..=4,
+            scatter_cycles: 1,
+            offered: Vec::new(),
+            order: Vec::new(),
+        };
+        (0..SWEEP_CYCLES).for_each(|_| machine.step(None));
+        machine
+    }
+
+    fn step(&mut self, begins: Option<(usize, bool, bool)>) {
+        // Admission hands a packet on two cycles after it was taken.
+        let may_begin = self.begun.is_none() && self.bench.block.admitted.ready.val();
+        if let Some((ring, takes_wqe, is_atomic)) = begins.filter(|_| may_begin) {
+            self.begun = Some((self.cycle + 2, ring));
+            self.rings[ring].expected.push_back((self.number, takes_wqe, is_atomic));
+            self.number += 1;
+        }
+        // Before it is offered its ring is known.
+        if let Some((_, ring)) = self.begun.filter(|begun| begun.0 == self.cycle + 1) {
+            self.bench.block.next_ring.next = bits(RINGS[ring]);
+        }
+        let offered = self.begun.filter(|begun| begun.0 == self.cycle);
+        let block = &mut self.bench.block;
+        block.admitted.valid.next = offered.is_some();
+        if let Some((_, ring)) = offered {
+            self.begun = None;
+            self.offered.push(self.cycle);
+            let (number, takes_wqe, is_atomic) = *self.rings[ring].expected.back().unwrap();
+            block.admitted.beat.next = Admission {
+                packet: Admitted {
+                    psn: bits(number),
+                    takes_wqe,
+                    is_atomic,
+                    generation: bits(GENERATION),
+                    ..Admitted::default()
+                },
+                ring: bits(RINGS[ring]),
+                operands: AtomicOperands { operand: bits(number), ..AtomicOperands::default() },
+            };
+        }
+        let cycle = self.cycle;
+        let ready = self.answers.iter().filter(|answer| answer.0 <= cycle).count();
+        block.answer.valid.next = ready > 0;
+        block.answer_count.next = bits(ready as u64);
+        block.answer.beat.next = self.answers.front().map_or(ReceiveWqe::default(), |answer| answer.1);
+        let takes = self.answers.len() < 8 && cycle >= self.asked_at + 2;
+        block.request.ready.next = takes;
+        let woken = self.wakes.pop_front();
+        block.wakes.next = woken.is_some();
+        block.woken.next = bits(woken.map_or(0, |ring| RINGS[ring]));
+        self.passed.drive(&mut block.passed, &mut self.random);
+        block.passed.ready.next &= cycle >= self.passed_at + self.scatter_cycles;
+        self.operands.drive(&mut block.operands, &mut self.random);
+        // Scatter takes the WQE with its packet.
+        block.wqe.ready.next = block.passed.ready.next;
+        self.bench.settle();
+
+        let block = &self.bench.block;
+        let wqe = block.wqe.valid.val().then(|| block.wqe.beat.val());
+        let passed = self.passed.sample(&block.passed);
+        let operands = self.operands.sample(&block.operands);
+        let takes_answer = ready > 0 && block.answer.ready.val();
+        let request = (takes && block.request.valid.val()).then(|| block.request.beat.val());
+        self.bench.tick();
+        if let Some(packet) = passed {
+            self.passed_at = cycle;
+            self.check(&packet, wqe);
+        }
+        if let Some(operands) = operands {
+            assert_eq!(
+                Some(operands.operand.to_u64()),
+                self.atomics.pop_front(),
+                "operands follow their atomic"
+            );
+        }
+        if takes_answer {
+            self.answers.pop_front();
+        }
+        if let Some(request) = request {
+            self.answer(&request);
+        }
+        let (due, left): (Vec<_>, _) = self.reads.iter().partition(|read| read.2 <= cycle);
+        self.reads = left;
+        for (ring, count, _) in due {
+            self.rings[ring].here += count;
+            self.wakes.push_back(ring);
+        }
+        self.cycle += 1;
+    }
+
+    /// Answers as the prefetch does; a WQE that is missing is read, with some more.
+    fn answer(&mut self, request: &ReceiveWqeRequest) {
+        let place = RINGS.iter().position(|ring| bits(*ring) == request.ring).expect("a ring");
+        assert_eq!(request.generation, bits(GENERATION));
+        self.asked_at = self.cycle;
+        let ring = &mut self.rings[place];
+        let is_held = ring.is_shut && !request.restarts;
+        let is_absent = is_held || ring.given == ring.here;
+        if is_absent && !is_held && ring.reading == ring.here {
+            let count = self.random.random_range(self.read_counts.clone());
+            ring.reading += count;
+            let due = self.cycle + self.random.random_range(self.host_cycles / 2..=self.host_cycles);
+            self.reads.push((place, count, due));
+        }
+        ring.is_shut = is_absent;
+        let data = bits(RINGS[place] << 32 | ring.given);
+        ring.given += u64::from(!is_absent);
+        let wqe = ReceiveWqe { data, is_absent, ..ReceiveWqe::default() };
+        self.answers.push_back((self.cycle + ANSWER_CYCLES, wqe));
+    }
+
+    fn check(&mut self, packet: &Admitted, wqe: Option<ReceiveWqe>) {
+        let number = number_of(packet);
+        let place =
+            self.rings.iter().position(|ring| ring.expected.front().is_some_and(|next| next.0 == number));
+        let place =
+            place.unwrap_or_else(|| panic!("{number} passed before an older one of its ring, or twice"));
+        let ring = &mut self.rings[place];
+        let (_, takes_wqe, is_atomic) = ring.expected.pop_front().unwrap();
+        assert_eq!(wqe.is_some(), takes_wqe, "{number}");
+        if let Some(wqe) = wqe {
+            assert!(!wqe.is_absent);
+            assert_eq!(wqe.data, bits(RINGS[place] << 32 | ring.taken), "{number} has the WQE of another");
+            ring.taken += 1;
+        }
+        if is_atomic {
+            self.atomics.push_back(number);
+        }
+        self.order.push((self.cycle, place, self.cycle - self.offered[number as usize]));
+    }
+
+    /// Waits until all packets have passed.
+    fn settle(&mut self) {
+        let from = self.cycle;
+        while self.begun.is_some() || self.rings.iter().any(|ring| !ring.expected.is_empty()) {
+            self.step(None);
+            assert!(self.cycle < from + 60_000, "packets are lost");
+        }
+        (0..200).for_each(|_| self.step(None));
+        assert!(self.atomics.is_empty());
+        assert!(self.rings.iter().all(|ring| ring.given == ring.taken), "a WQE was given to nobody");
+    }
+
+    /// Begins a packet as soon as possible.
+    fn admit(&mut self, ring: usize, takes_wqe: bool) {
+        let number = self.number;
+        while self.number == number {
+            self.step(Some((ring, takes_wqe, false)));
+        }
+    }
+}
+
+/// Rings with and without WQEs, at all rates; more packets than there are entries, several times.
+#[test]
+fn packets_of_a_ring_keep_their_order_and_each_has_its_own_wqe() {
+    for stalls in Stalls::ALL {
+        let mut machine = Machine::new(stalls);
+        for turn in 0..12_600u64 {
+            let place = machine.random.random_range(0..RINGS.len());
+            // When packets are rare, rings are unparked and parked again.
+            let gap = [1, 6, 20][turn as usize / 700 % 3];
+            let begins = machine.random.random_ratio(1, gap);
+            // Some rings have several WQEs here, at times.
+            if begins && machine.random.random_ratio(1, 30) && place % 2 == (turn / 1_000 % 2) as usize {
+                let ring = &mut machine.rings[place];
+                if ring.reading == ring.here {
+                    (ring.here, ring.reading) = (ring.here + 12, ring.reading + 12);
+                    machine.wakes.push_back(place);
+                }
+            }
+            machine.host_cycles = if turn / 2_000 % 2 == 0 { 40 } else { 250 };
+            let takes_wqe: bool = machine.random.random();
+            let is_atomic = !takes_wqe && machine.random.random_ratio(1, 3);
+            machine.step(begins.then_some((place, takes_wqe, is_atomic)));
+        }
+        machine.settle();
+        let Machine { number, cycle, .. } = machine;
+        let late = machine.order.iter().filter(|(_, _, latency)| *latency > SOON).count();
+        let changes =
+            machine.order.windows(2).filter(|pair| (pair[0].2 > SOON) != (pair[1].2 > SOON)).count();
+        println!("{number} packets in {cycle} cycles, {late} of them late, {changes} changes");
+        assert!(number > 1_024 && late > 200 && changes > 100, "{number} packets, {late}, {changes}");
+    }
+}
+
+#[test]
+fn packets_of_other_rings_pass_one_that_waits() {
+    let mut machine = Machine::new(Stalls::None);
+    machine.host_cycles = 2_000;
+    for round in 0..60 {
+        machine.admit(1, round == 0);
+        machine.admit(0, false);
+        machine.admit(2, false);
+    }
+    let waits = machine.reads[0].2;
+    assert!(machine.cycle < waits, "the read has not completed");
+    assert!(machine.order.len() >= 116 && machine.order.iter().all(|(_, place, _)| *place != 1));
+    machine.settle();
+    let (first, ..) = machine.order.iter().find(|(_, place, _)| *place == 1).copied().unwrap();
+    let (last, ..) = machine.order.last().copied().unwrap();
+    println!("{} cycles from the read to the first packet, then 60 in {}", first - waits, last - first);
+    assert!(first - waits <= 24 && last - first <= 60 * 2 + 8, "{} {}", first - waits, last - first);
+}
+
+#[test]
+fn a_packet_passes_in_three_cycles_and_one_with_a_wqe_in_nine() {
+    let mut machine = Machine::new(Stalls::None);
+    (machine.rings[0].here, machine.rings[0].reading) = (100, 100);
+    for (takes_wqe, latency) in [(false, 3), (true, ANSWER_CYCLES + 3)] {
+        machine.admit(0, takes_wqe);
+        let from = machine.cycle + 1;
+        machine.settle();
+        assert_eq!(machine.order.last().unwrap().0 - from, latency, "takes a WQE: {takes_wqe}");
+    }
+}
+
+/// Cycles of five packets from a sender that sends one in 3.4.
+const FIVE_CYCLES: u64 = 17;
+
+/// SENDs of one ring come at the rate of their sender. One misses its WQE, and behind it all others are parked; when WQEs are
+/// here again, the list is emptied faster than packets come, and the ring is as before.
+#[test]
+fn a_ring_that_missed_a_wqe_is_unparked_while_packets_come_at_full_rate() {
+    const PACKETS: u64 = 3_000;
+    let mut machine = Machine::new(Stalls::None);
+    machine.read_counts = 2 * PACKETS..=2 * PACKETS;
+    machine.scatter_cycles = 3;
+    machine.host_cycles = 400;
+    let from = machine.cycle;
+    let mut missed = 0;
+    for number in 0..PACKETS {
+        while machine.cycle < from + number * FIVE_CYCLES / 5 {
+            machine.step(None);
+        }
+        machine.admit(0, true);
+        missed = missed.max(machine.rings[0].expected.len());
+    }
+    machine.settle();
+    let last_parked = machine.order.iter().rposition(|(_, _, latency)| *latency > SOON).unwrap();
+    let passed: Vec<u64> = machine.order.iter().map(|(cycle, ..)| *cycle).collect();
+    println!("{missed} waited, {last_parked} came before the ring was unparked");
+    for count in [100, 300, 600, 1_000] {
+        println!("{:.2} cycles a packet up to {count}", (passed[count] - passed[0]) as f64 / count as f64);
+    }
+    let latest = machine.order.last().unwrap().2;
+    assert!(
+        missed > 60 && last_parked < 1_500 && latest <= ANSWER_CYCLES + 3 + 3,
+        "{missed} {last_parked}, {latest}"
+    );
+}

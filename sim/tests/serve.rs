@@ -25,6 +25,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vfio_user::Client;
@@ -37,6 +38,14 @@ const CONFIG: u32 = 7;
 const MSIX: u32 = 2;
 /// Sets an eventfd for each vector.
 const SIGNAL_EVENTFDS: u32 = 0x24;
+
+/// Held while a process is started and while a client connects: between its fork and its begin a process has the sockets of this one,
+/// so that a client that was dropped has not left yet, and the next is told that the card is in use.
+static STARTING: Mutex<()> = Mutex::new(());
+
+fn starting() -> MutexGuard<'static, ()> {
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A running server with its sockets.
 struct Served {
@@ -54,7 +63,9 @@ impl Served {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
         command.arg("serve").args(arguments);
         command.args(sockets.iter().flat_map(|socket| [Path::new("--socket"), socket]));
+        let starting = starting();
         let (mut process, _) = Process::start(command, PATIENCE)?;
+        drop(starting);
         for (card, socket) in sockets.iter().enumerate() {
             let said = process.line(&format!("serving card {card} at "))?;
             ensure!(said == socket.display().to_string(), "{said}");
@@ -63,6 +74,7 @@ impl Served {
     }
 
     fn open(&self, card: usize) -> Result<Card> {
+        let _starting = starting();
         Card::open(&self.sockets[card])
     }
 

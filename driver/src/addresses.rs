@@ -29,6 +29,14 @@ impl Addresses {
         Self { all, used: BTreeMap::new() }
     }
 
+    /// Gives up all addresses that need more than `bits` bits. Returns whether any are left.
+    pub(crate) fn limit(&mut self, bits: u32) -> bool {
+        let end = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
+        self.all.iter_mut().for_each(|range| range.end = range.end.min(end));
+        self.all.retain(|range| !range.is_empty());
+        !self.all.is_empty()
+    }
+
     /// Allocates contiguous addresses from a multiple of `alignment` on, which is a power of two and at least a page, or returns
     /// `None` if no range is long enough.
     pub(crate) fn allocate(&mut self, bytes: usize, alignment: usize) -> Option<u64> {
@@ -99,6 +107,26 @@ mod tests {
         assert_eq!(addresses.allocate(1, 1 << 30), None);
         let mut last = Addresses::new(Some(u64::MAX - 0x1_0000..u64::MAX));
         assert_eq!(last.allocate(1, 1 << 30), None, "no such multiple is left");
+    }
+
+    #[test]
+    fn addresses_are_no_longer_than_the_cards() {
+        let ranges = || Addresses::new([0x1000..0x4000, 0x6000..0x9000, 1 << 40..1 << 41]);
+        for (bits, expected) in [
+            (64, vec![0x1000, 0x6000, 1 << 40]),
+            (40, vec![0x1000, 0x6000]),
+            (15, vec![0x1000, 0x6000]),
+            (14, vec![0x1000]),
+            (12, vec![]),
+        ] {
+            let mut addresses = ranges();
+            assert_eq!(addresses.limit(bits), !expected.is_empty(), "{bits} bits");
+            let given: Vec<u64> =
+                std::iter::from_fn(|| addresses.allocate(4096, PAGE_BYTES)).take(expected.len()).collect();
+            assert_eq!(given, expected, "{bits} bits");
+            let last = addresses.allocate(4096, PAGE_BYTES);
+            assert!(last.is_none_or(|address| bits == 64 || address >> bits == 0), "{bits} bits: {last:x?}");
+        }
     }
 
     #[test]

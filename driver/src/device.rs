@@ -20,7 +20,9 @@ use rand_chacha::ChaCha12Rng;
 use rnic_layout::admin::{Answer, Body, CommandOpcode};
 use rnic_layout::limits::{DOMAIN_BITS, SOURCE_ADDRESSES};
 use rnic_layout::path::Gid;
-use rnic_layout::registers::{COUNTERS, CounterLatch, Status, TableSizes, counter, counter_offset};
+use rnic_layout::registers::{
+    COUNTERS, CounterLatch, PermanentMac, PortSpeed, Status, counter, counter_offset,
+};
 use std::fmt;
 use std::sync::Arc;
 
@@ -199,6 +201,7 @@ impl Device {
         identify(&registers)?;
         reset(&*function, &registers, options.timeout)?;
         let limits = read_limits(&registers)?;
+        function.limit_addresses(limits.address_bits())?;
 
         let contexts = provide_contexts(&function, &registers)?;
         let admin = AdminQueue::start(&function, &registers, options.timeout)?;
@@ -209,7 +212,7 @@ impl Device {
             Some(seed) => ChaCha12Rng::seed_from_u64(seed),
             None => ChaCha12Rng::from_os_rng(),
         };
-        let ids = Mutex::new(id_allocators(rng, &limits.tables)?);
+        let ids = Mutex::new(id_allocators(rng, &limits)?);
         let shared = DeviceShared {
             function,
             limits,
@@ -271,6 +274,27 @@ impl Device {
     /// [`Error::Absent`] if the card was removed, or a failure of the back end.
     pub fn link_up(&self) -> Result<bool, Error> {
         Ok(self.shared.registers.read::<Status>()?.link_up)
+    }
+
+    /// MAC address that the board was given, for [`Options::mac`]; `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::link_up`].
+    pub fn permanent_mac(&self) -> Result<Option<[u8; 6]>, Error> {
+        let PermanentMac { mac } = self.shared.registers.read()?;
+        let [_, _, bytes @ ..] = mac.to_be_bytes();
+        Ok((mac != 0).then_some(bytes))
+    }
+
+    /// Speed of the port in Mb/s; `None` if the board does not know it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::link_up`].
+    pub fn port_speed(&self) -> Result<Option<u32>, Error> {
+        let PortSpeed { megabits } = self.shared.registers.read()?;
+        Ok((megabits != 0).then_some(megabits))
     }
 
     /// Checks that the card has not failed.
@@ -353,7 +377,8 @@ impl Counters {
     }
 }
 
-fn id_allocators(rng: ChaCha12Rng, tables: &TableSizes) -> Result<IdAllocators, Error> {
+fn id_allocators(rng: ChaCha12Rng, limits: &Limits) -> Result<IdAllocators, Error> {
+    let tables = &limits.tables;
     let mut event_queues = IdAllocator::new("event queues", tables.event_queues_log2.into());
     // Event queue 0 belongs to the device.
     event_queues.allocate_lowest()?;
@@ -364,7 +389,7 @@ fn id_allocators(rng: ChaCha12Rng, tables: &TableSizes) -> Result<IdAllocators, 
         completion_queues: IdAllocator::new("completion queues", tables.completion_queues_log2.into()),
         event_queues,
         regions: IdAllocator::new("regions", tables.regions_log2.into()),
-        pages: PageTable::default(),
+        pages: PageTable::new(limits.pages_log2()),
         address_handles: IdAllocator::new("address handles", tables.address_handles_log2.into()),
         shared_receive_queues: IdAllocator::new(
             "shared receive queues",

@@ -274,6 +274,17 @@ pub trait Function: Send + Sync {
     /// [`FunctionError::NoBar`] if the function has none of this index.
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError>;
 
+    /// Limits the device addresses of all mappings to this many bits, since the card puts out no more. The driver calls it before
+    /// it maps anything. A back end whose addresses are always shorter need not do anything.
+    ///
+    /// # Errors
+    ///
+    /// [`FunctionError::OutOfAddresses`] if the back end has no such addresses.
+    fn limit_addresses(&self, bits: u32) -> Result<(), FunctionError> {
+        let _ = bits;
+        Ok(())
+    }
+
     /// Allocates memory that can be mapped: zeroed, in whole pages of 4096 bytes, page-aligned. A back end to a card in
     /// another process allocates memory that both processes share. The memory is not in use: the driver writes rings and
     /// payload without regard for another user.

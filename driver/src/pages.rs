@@ -53,18 +53,22 @@ impl Pages {
 }
 
 /// Allocator of runs of consecutive entries in the card's page table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PageTable {
+    entries: u32,
     /// Lengths of allocated runs, by first entry.
     used: BTreeMap<u32, u32>,
 }
 
 impl PageTable {
-    const ENTRIES: u32 = 1 << PAGE_ENTRIES_LOG2;
+    /// Makes the allocator of a card whose table has `2^log2` entries, at most as many as the layout has.
+    pub(crate) fn new(log2: u32) -> Self {
+        Self { entries: 1 << log2.min(PAGE_ENTRIES_LOG2), used: BTreeMap::new() }
+    }
 
     /// Allocates the first free run of `count` entries. Returns its first entry.
     pub(crate) fn allocate(&mut self, count: usize) -> Result<u16, Error> {
-        let exhausted = Error::Exhausted { what: "entries of the page table", limit: Self::ENTRIES };
+        let exhausted = Error::Exhausted { what: "entries of the page table", limit: self.entries };
         let Ok(count) = u32::try_from(count) else { return Err(exhausted) };
         let mut first = 0;
         for (&begin, &length) in &self.used {
@@ -73,7 +77,7 @@ impl PageTable {
             }
             first = begin + length;
         }
-        if count > Self::ENTRIES - first {
+        if count > self.entries - first {
             return Err(exhausted);
         }
         self.used.insert(first, count);
@@ -161,7 +165,7 @@ mod tests {
 
         #[test]
         fn runs_never_overlap_and_come_back(counts in proptest::collection::vec(1usize..3000, 1..40)) {
-            let mut table = PageTable::default();
+            let mut table = PageTable::new(PAGE_ENTRIES_LOG2);
             let mut runs: Vec<(u32, u32)> = Vec::new();
             for (index, &count) in counts.iter().enumerate() {
                 let before = table.in_use();

@@ -6,8 +6,8 @@ use rnic_layout::field::FieldError;
 use rnic_layout::registers::{
     self, AdminAnswerBase, AdminCommandBase, AdminControl, AdminDoorbell, AdminProgress, Control,
     CounterLatch, EventQueueBase, EventQueueControl, Fatal, Features, Geometry, HostMemoryBase,
-    HostMemoryBytes, LayoutVersion, MessageLimit, OwnMac, PortControl, QueueLimits, Register,
-    SourceAddressHigh, SourceAddressLow, SourceAddressPort, Status, TableSizes,
+    HostMemoryBytes, LayoutVersion, MemoryLimits, MessageLimit, OwnMac, PermanentMac, PortControl, PortSpeed,
+    QueueLimits, Register, SourceAddressHigh, SourceAddressLow, SourceAddressPort, Status, TableSizes,
 };
 use std::sync::Arc;
 
@@ -44,6 +44,9 @@ values! {
     TableSizes: REG_TABLE_SIZES,
     QueueLimits: REG_QUEUE_LIMITS,
     MessageLimit: REG_MESSAGE_LIMIT,
+    MemoryLimits: REG_MEMORY_LIMITS,
+    PermanentMac: REG_PERMANENT_MAC,
+    PortSpeed: REG_PORT_SPEED,
     Status: REG_STATUS,
     Fatal: REG_FATAL,
     OwnMac: REG_OWN_MAC,

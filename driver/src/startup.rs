@@ -10,12 +10,12 @@ use crate::function::Function;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::registers::Registers;
-use rnic_layout::limits::{EQES_LOG2_MAX, RING_LOG2_MIN};
+use rnic_layout::limits::{DEVICE_ADDRESS_BITS, EQES_LOG2_MAX, PAGE_ENTRIES_LOG2, RING_LOG2_MIN};
 use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::registers::{
     Control, EventQueueBase, EventQueueControl, Features, Geometry, HostMemoryBase, HostMemoryBytes,
-    LAYOUT_MAJOR, LayoutVersion, MAGIC, MemoryKind, MessageLimit, OwnMac, PortControl, QueueLimits,
-    REG_MAGIC, SourceAddressHigh, SourceAddressLow, SourceAddressPort, Status, TableSizes,
+    LAYOUT_MAJOR, LayoutVersion, MAGIC, MemoryKind, MemoryLimits, MessageLimit, OwnMac, PortControl,
+    QueueLimits, REG_MAGIC, SourceAddressHigh, SourceAddressLow, SourceAddressPort, Status, TableSizes,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +87,26 @@ pub struct Limits {
     pub queues: QueueLimits,
     /// Largest message in bytes.
     pub message_bytes: u64,
+    /// Width of device addresses, and the pages of regions. A card of layout 1.0 says nothing and reads as zeros.
+    pub memory: MemoryLimits,
+}
+
+impl Limits {
+    /// Bits of the device addresses that the card puts out.
+    pub fn address_bits(&self) -> u32 {
+        match self.memory.address_bits {
+            0 => DEVICE_ADDRESS_BITS,
+            bits => bits.into(),
+        }
+    }
+
+    /// Pages that all regions can have together, log2.
+    pub(crate) fn pages_log2(&self) -> u32 {
+        match self.memory.pages_log2 {
+            0 => PAGE_ENTRIES_LOG2,
+            log2 => u32::from(log2).min(PAGE_ENTRIES_LOG2),
+        }
+    }
 }
 
 /// Fails unless the registers are those of an rnic card with the layout of this driver.
@@ -158,6 +178,7 @@ pub(crate) fn read_limits(registers: &Registers) -> Result<Limits, Error> {
         tables: registers.read()?,
         queues: registers.read()?,
         message_bytes: message.message_bytes,
+        memory: registers.read()?,
     })
 }
 

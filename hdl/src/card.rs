@@ -15,6 +15,8 @@
 //!               │                 └─> responder ──PlaceCommand──> place ────────────────┤
 //!               │                      └─ regions                  │ CQEs               │
 //!               └────────────────────────────────────────────> complete ────────────────┴─> irq
+//!
+//!  host_reader, host_writer, complete ──> bus_master_gate ──> host_rd, host_wr, irq
 //! ```
 //!
 //! Data of READ responses goes from receive through place too: the requester sends a `ReadResponseCommand`, and
@@ -27,9 +29,12 @@ use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::Complete;
 use rnic_control::control::{Control, SLAVE_BITS};
 use rnic_control::drained::Drained;
+use rnic_control::registers::SPEED_BITS;
 use rnic_dma::{AddressVector, Gather, GatherMux, Place, PlaceMux, WriteFailures};
 use rnic_host::arrivals::ReadWord;
-use rnic_host::{HostReader, HostWriter};
+use rnic_host::host_writer::{HostWrite, WriteWord};
+use rnic_host::read_engine::HostRead;
+use rnic_host::{BusMaster, HostReader, HostWriter};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
 use rnic_messages::PacketToken;
@@ -130,6 +135,14 @@ pub struct Card<
     /// The master takes the read data.
     pub s_axil_rready: Signal<In, Bit>,
 
+    /// The function is bus master; synchronous to `core_clock`. From the second cycle after it falls on, no read, write or
+    /// interrupt begins. One that is offered then stays until it is taken, and a write that is requested gets its words.
+    pub bus_master: Signal<In, Bit>,
+    /// A function-level reset is requested; held until `flr_done`. Synchronous to `core_clock`.
+    pub flr_request: Signal<In, Bit>,
+    /// The card has drained and is reset, as by `control.reset`; stays until `flr_request` falls.
+    pub flr_done: Signal<Out, Bit>,
+
     /// A host read request is valid: 1 to 512 bytes that cross no multiple of 512.
     pub host_rd_req_valid: Signal<Out, Bit>,
     /// The host takes the read request.
@@ -161,7 +174,8 @@ pub struct Card<
     pub host_wr_req_address: Signal<Out, Bits<64>>,
     /// Length of the write in bytes.
     pub host_wr_req_length: Signal<Out, Bits<LENGTH_BITS>>,
-    /// A word of host write data is valid. Words are in the order of the requests.
+    /// A word of host write data is valid. Words are in the order of the requests, and after the request of their write has been
+    /// taken.
     pub host_wr_data_valid: Signal<Out, Bit>,
     /// The host takes the word.
     pub host_wr_data_ready: Signal<In, Bit>,
@@ -180,6 +194,14 @@ pub struct Card<
     pub irq_ready: Signal<In, Bit>,
     /// Vector to raise.
     pub irq_vector: Signal<Out, Bits<VECTOR_BITS>>,
+
+    /// The network port has a link; synchronous to `core_clock`.
+    pub link_up: Signal<In, Bit>,
+    /// Speed of the port in Mb/s, or zero if it is unknown; synchronous to `core_clock`.
+    pub port_speed: Signal<In, Bits<SPEED_BITS>>,
+    /// MAC address of the board as a number, the first byte on the wire being the most significant; zero if it has none. Constant
+    /// while the card is out of reset.
+    pub permanent_mac: Signal<In, Bits<48>>,
 
     /// Receive clock of the MAC.
     pub mac_rx_clock: Signal<In, Clock>,
@@ -242,6 +264,7 @@ pub struct Card<
     complete: Complete,
     host_reader: HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>,
     host_writer: HostWriter<DATA, BYTES>,
+    bus_master_gate: BusMaster<DATA, TAG>,
     gather_mux: GatherMux,
     write_failures: WriteFailures,
     drained: Drained<DRAINED_PARTS>,
@@ -291,9 +314,20 @@ impl<
         self.s_axil_rvalid.next = self.control.rvalid.val();
 
         // The host.
-        self.host_rd_req_valid.next = self.host_reader.to_host.valid.val();
-        self.host_reader.to_host.ready.next = self.host_rd_req_ready.val();
-        let read = self.host_reader.to_host.beat.val();
+        StreamTx::<HostRead<TAG>>::join(&mut self.host_reader.to_host, &mut self.bus_master_gate.read);
+        StreamTx::<HostWrite>::join(&mut self.host_writer.request, &mut self.bus_master_gate.write);
+        StreamTx::<WriteWord<DATA>>::join(&mut self.host_writer.words, &mut self.bus_master_gate.word);
+        StreamTx::<Bits<VECTOR_BITS>>::join(&mut self.complete.irq, &mut self.bus_master_gate.interrupt);
+        self.bus_master_gate.enable.next = self.bus_master.val();
+        self.bus_master_gate.read_ends.next = self.host_rd_data_valid.val() && self.host_rd_data_last.val();
+        self.bus_master_gate.write_ends.next = self.host_wr_done_valid.val();
+        self.control.may_request.next = self.bus_master_gate.is_open.val();
+        self.control.is_cut_off.next = self.bus_master_gate.is_cut_off.val();
+        self.control.flr_request.next = self.flr_request.val();
+        self.flr_done.next = self.control.flr_done.val();
+        self.host_rd_req_valid.next = self.bus_master_gate.to_host.valid.val();
+        self.bus_master_gate.to_host.ready.next = self.host_rd_req_ready.val();
+        let read = self.bus_master_gate.to_host.beat.val();
         self.host_rd_req_address.next = read.address;
         self.host_rd_req_length.next = read.length;
         self.host_rd_req_tag.next = read.tag;
@@ -305,21 +339,21 @@ impl<
             error: self.host_rd_data_error.val(),
             tag: self.host_rd_data_tag.val(),
         };
-        let write = self.host_writer.request.beat.val();
-        self.host_wr_req_valid.next = self.host_writer.request.valid.val();
+        let write = self.bus_master_gate.request.beat.val();
+        self.host_wr_req_valid.next = self.bus_master_gate.request.valid.val();
         self.host_wr_req_address.next = write.address;
         self.host_wr_req_length.next = write.length;
-        self.host_writer.request.ready.next = self.host_wr_req_ready.val();
-        let word = self.host_writer.words.beat.val();
-        self.host_wr_data_valid.next = self.host_writer.words.valid.val();
+        self.bus_master_gate.request.ready.next = self.host_wr_req_ready.val();
+        let word = self.bus_master_gate.words.beat.val();
+        self.host_wr_data_valid.next = self.bus_master_gate.words.valid.val();
         self.host_wr_data_data.next = word.data;
         self.host_wr_data_last.next = word.last;
-        self.host_writer.words.ready.next = self.host_wr_data_ready.val();
+        self.bus_master_gate.words.ready.next = self.host_wr_data_ready.val();
         self.host_writer.done_valid.next = self.host_wr_done_valid.val();
         self.host_writer.done_error.next = self.host_wr_done_error.val();
-        self.irq_valid.next = self.complete.irq.valid.val();
-        self.irq_vector.next = self.complete.irq.beat.val();
-        self.complete.irq.ready.next = self.irq_ready.val();
+        self.irq_valid.next = self.bus_master_gate.irq.valid.val();
+        self.irq_vector.next = self.bus_master_gate.irq.beat.val();
+        self.bus_master_gate.irq.ready.next = self.irq_ready.val();
 
         // Setup, doorbells and tables.
         StreamTx::<SetupEvent>::join(&mut self.control.setup[0], &mut self.requester.setup_fetch);
@@ -493,6 +527,7 @@ impl<
         self.exit.rx.beat.next = frame;
         self.exit.rx.valid.next = self.assemble.to_mac.valid.val();
         self.assemble.to_mac.ready.next = self.exit.rx.ready.val();
+        self.control.sends.next = self.assemble.to_mac.valid.val();
         self.control.sent_frame.next = leaves && frame.last;
         self.control.sent_bytes.next = select(leaves, bit_cast::<16, BYTES>(frame.bytes), bits::<16>(0));
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.exit.tx, &mut self.mac_transmit.from_assemble);
@@ -570,8 +605,10 @@ impl<
         self.control.event_counter.next = self.counters.value.val();
         self.control.event_counters_latching.next = self.counters.is_latching.val();
 
-        // Status that no block reports: the board knows the state of the link, and no pool can run empty.
-        self.control.link_up.next = true;
+        // Status that no block reports: the board knows its port, and no pool can run empty.
+        self.control.link_up.next = self.link_up.val();
+        self.control.port_speed.next = self.port_speed.val();
+        self.control.permanent_mac.next = self.permanent_mac.val();
         self.control.pool_exhausted.next = false;
     }
 }

@@ -3,6 +3,7 @@
 //! Every refusal names the setting, the value found and the values allowed; [`Config::parse`] reports the first
 //! in the order of the sections. Every setting must be given, and an unknown one is an error, so that a
 //! misspelt name is not ignored.
+use rnic_control::function_reset::FUNCTION_RESET_CYCLES_MAX;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
@@ -10,6 +11,8 @@ use std::fmt::Display;
 pub const WIDTHS_BITS: [u32; 4] = [64, 128, 256, 512];
 /// Range of the core clock, in MHz.
 pub const CORE_CLOCK_MHZ: std::ops::RangeInclusive<u32> = 50..=500;
+/// PCI Express gives a function-level reset 100 ms.
+const _: () = assert!(FUNCTION_RESET_CYCLES_MAX < 100 * 1000 * *CORE_CLOCK_MHZ.start() as u64);
 /// Allowed sizes of each receive buffer, in KiB.
 pub const BUFFERS_KIB: [u32; 3] = [32, 64, 128];
 

@@ -14,8 +14,8 @@ use rnic_driver::Function;
 use rnic_layout::field::Field;
 use rnic_layout::pci::{BARS, REGISTER_BAR};
 use rnic_layout::registers::{
-    Features, LayoutVersion, REG_FEATURES, REG_GEOMETRY, REG_LAYOUT_VERSION, REG_MESSAGE_LIMIT,
-    REG_QUEUE_LIMITS, REG_STATUS, REG_TABLE_SIZES, Register, Status,
+    Features, LayoutVersion, REG_FEATURES, REG_GEOMETRY, REG_LAYOUT_VERSION, REG_MEMORY_LIMITS,
+    REG_MESSAGE_LIMIT, REG_QUEUE_LIMITS, REG_STATUS, REG_TABLE_SIZES, Register, Status,
 };
 use serde::Serialize;
 
@@ -42,6 +42,10 @@ struct Info {
     layout: String,
     state: &'static str,
     link_up: bool,
+    /// Speed of the port in Mb/s, if the board knows it.
+    port_megabits: Option<u32>,
+    /// MAC address of the board, if it has one.
+    permanent_mac: Option<String>,
     /// Registers with limits, by name.
     limits: Vec<Limits>,
     features: Vec<Feature>,
@@ -205,7 +209,8 @@ fn collect(name: &str, card: &Card) -> Result<Info> {
     let present = registers.read(&REG_FEATURES)?;
     let feature =
         |field: &'static Field| Feature { name: field.name, is_present: number(field, present) != 0 };
-    let limits = [&REG_GEOMETRY, &REG_TABLE_SIZES, &REG_QUEUE_LIMITS, &REG_MESSAGE_LIMIT];
+    let limits = [&REG_GEOMETRY, &REG_TABLE_SIZES, &REG_QUEUE_LIMITS, &REG_MESSAGE_LIMIT, &REG_MEMORY_LIMITS];
+    let mac = card.device.permanent_mac()?.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
     Ok(Info {
         device: name.to_string(),
         pci: pci(&*card.function).context("the configuration space")?,
@@ -216,6 +221,8 @@ fn collect(name: &str, card: &Card) -> Result<Info> {
             _ => "starting",
         },
         link_up: status.link_up,
+        port_megabits: card.device.port_speed()?,
+        permanent_mac: mac,
         limits: limits.into_iter().map(|register| registers.limits(register)).collect::<Result<_>>()?,
         features: Features::RECORD.fields.iter().map(feature).collect(),
         counters: counters::counted(&card.device.counters()?).filter(|counter| counter.value != 0).collect(),
@@ -246,7 +253,10 @@ fn words(name: &str) -> String {
 fn print(info: &Info) -> Result<()> {
     print_line!("{}", info.device);
     row!("state", "{}", info.state);
-    row!("link", "{}", if info.link_up { "up" } else { "down" });
+    let speed =
+        info.port_megabits.map_or(String::new(), |megabits| format!(", {} Mb/s", grouped(megabits.into())));
+    row!("link", "{}{speed}", if info.link_up { "up" } else { "down" });
+    row!("permanent MAC", "{}", info.permanent_mac.as_deref().unwrap_or("none"));
     row!("layout", "{}", info.layout);
     if let Some(pci) = &info.pci {
         print_line!("\nPCI function");

@@ -1,6 +1,6 @@
 //! Opening a card, its failures, and objects without queue pairs: regions, address handles, event queues, counters.
 
-use crate::fake::{FakeFunction, Faults};
+use crate::fake::{ADDRESS_BITS, FakeFunction, Faults};
 use rnic_driver::{Device, Error, EventQueueOptions, Function, FunctionError, Options, Path, RemoteRights};
 use rnic_layout::admin::{CommandOpcode, CommandStatus};
 use rnic_layout::path::Gid;
@@ -47,6 +47,10 @@ fn a_card_is_started_in_the_order_of_the_manual() {
     assert_eq!(device.limits().geometry.datapath_bits, 512);
     assert_eq!(device.address(0), Some(Gid::from_mac(MAC)));
     assert!(device.link_up().unwrap());
+    assert_eq!(function.card().address_bits, Some(u32::from(ADDRESS_BITS)));
+    assert_eq!(device.limits().address_bits(), u32::from(ADDRESS_BITS));
+    assert_eq!(device.permanent_mac().unwrap(), Some([2, 0, 0, 0, 0, 9]));
+    assert_eq!(device.port_speed().unwrap(), Some(25_000));
     device.check().unwrap();
 
     drop(device);

@@ -104,6 +104,7 @@ impl Card {
                 receive_wqes_log2: 12,
                 cqes_log2: 14,
                 eqes_log2: 8,
+                response_sges: 2,
                 send_sges: 6,
                 receive_sges: 3,
                 inline_bytes: 96,

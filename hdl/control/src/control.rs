@@ -20,8 +20,9 @@ use crate::admin_ring::AdminRing;
 use crate::axi_lite::AxiLiteSlave;
 use crate::device_failure::DeviceFailure;
 use crate::doorbells::{BAR2_BITS, Doorbells};
+use crate::function_reset::FunctionReset;
 use crate::messages::{Outcome, SECTIONS};
-use crate::registers::{CardRegisters, EVENT_COUNTER_BITS, SPACE_BITS};
+use crate::registers::{CardRegisters, EVENT_COUNTER_BITS, SPACE_BITS, SPEED_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
 use crate::sequencer::Sequencer;
 use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
@@ -128,8 +129,22 @@ pub struct Control {
     pub drained: Signal<In, Bit>,
     /// From the host reader: no read is in flight.
     pub reads_drained: Signal<In, Bit>,
+    /// From the bus master: the card may make requests to the host.
+    pub may_request: Signal<In, Bit>,
+    /// From the bus master: the host owes no answer, and nothing begins in the cycles in which a reset begins.
+    pub is_cut_off: Signal<In, Bit>,
+    /// From the assembler: a beat of a frame is offered to the MAC.
+    pub sends: Signal<In, Bit>,
+    /// From the shell: the function is to be reset; held until `flr_done`.
+    pub flr_request: Signal<In, Bit>,
+    /// To the shell: the function is reset, until `flr_request` falls; registered.
+    pub flr_done: Signal<Out, Bit>,
     /// The network port has a link.
     pub link_up: Signal<In, Bit>,
+    /// From the shell: MAC address of the board.
+    pub permanent_mac: Signal<In, Bits<48>>,
+    /// From the shell: speed of the port, in Mb/s.
+    pub port_speed: Signal<In, Bits<SPEED_BITS>>,
     /// From the host reader: a completion came for a read that is not in flight.
     pub lost_read_tag: Signal<In, Bit>,
     /// From the host writer: a completion came for a write that is not in flight.
@@ -270,6 +285,8 @@ pub struct Control {
     #[domain(reset = reset)]
     #[init(Reset::new(DRAIN_CYCLES))]
     reset_order: Reset,
+    #[domain(reset = reset)]
+    function_reset: FunctionReset,
     device_failure: DeviceFailure,
     doorbells: Doorbells,
     admin_ring: AdminRing,
@@ -329,7 +346,14 @@ impl Logic for Control {
         let is_drained = self.is_drained.q.val();
         self.is_drained.d.next =
             self.drained.val() && !self.admin_ring.busy.val() && self.sequencer.is_idle.val();
-        self.reset_order.request.next = self.registers.reset_request.val();
+        self.function_reset.flr_request.next = self.flr_request.val();
+        self.function_reset.is_resetting.next = self.reset_order.is_resetting.val();
+        self.flr_done.next = self.function_reset.flr_done.val();
+        self.reset_order.request.next =
+            self.registers.reset_request.val() || self.function_reset.request.val();
+        self.reset_order.may_request.next = self.may_request.val();
+        self.reset_order.is_cut_off.next = self.is_cut_off.val();
+        self.reset_order.sends.next = self.sends.val();
         self.reset_order.quiesces.next = self.registers.quiesces.val();
         self.reset_order.drained.next = is_drained;
         self.reset_order.reads_drained.next = self.reads_drained.val();
@@ -361,6 +385,9 @@ impl Logic for Control {
         // Registers.
         self.registers.drained.next = is_drained;
         self.registers.link_up.next = self.link_up.val();
+        self.registers.may_request.next = self.may_request.val();
+        self.registers.permanent_mac.next = self.permanent_mac.val();
+        self.registers.port_speed.next = self.port_speed.val();
         self.enable.next = self.registers.enable.val();
         self.host_limit.next = self.registers.host_limit.val();
         self.timer_unit.next = self.registers.timer_unit.val();

@@ -23,7 +23,7 @@
 //!    written to other doorbells meanwhile. A write of other bytes than a half or the whole is torn.
 //! 3. While `enable` is low, writes are ignored.
 //! 4. A doorbell that does nothing is counted once: torn, foreign or unknown. Each write to an offset without a doorbell, or to a
-//!    page that this card does not have, is unknown.
+//!    page that this card does not have, is unknown; so is one to a push page, of which this card has none.
 //!
 //! An `arm` that has no meaning counts as `keep`; reserved bits are ignored. Design decisions 5 and 14.
 use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
@@ -49,7 +49,7 @@ const SELECT_BITS: usize = 3;
 const DOORBELLS: usize = rnic_layout::doorbell::DOORBELLS.len();
 /// First bit of the page in an address.
 const PAGE: usize = 12;
-/// Bits of an address that must be zero: between doorbell and page, and above the pages that the card has.
+/// Bits of an address that must be zero: between doorbell and page, and above the pages that the card has, where push pages begin.
 const BETWEEN: usize = SELECT + SELECT_BITS;
 const BETWEEN_BITS: usize = PAGE - BETWEEN;
 const ABOVE: usize = PAGE + DOORBELL_PAGE_BITS;
@@ -82,7 +82,8 @@ mod at {
         assert!(DOORBELLS.len() <= 1 << super::SELECT_BITS);
         assert!(SEND == 0 && RECEIVE == 1 && SHARED_RECEIVE == 2 && COMPLETION == 3 && EVENT == 4);
         assert!(limits::DOORBELL_PAGE_BYTES == 1 << super::PAGE);
-        assert!(super::BAR2_BITS == super::PAGE + limits::DOORBELL_PAGES_LOG2_MAX as usize);
+        // The upper half of the BAR has the push pages.
+        assert!(super::BAR2_BITS == super::PAGE + limits::DOORBELL_PAGES_LOG2_MAX as usize + 1);
         let mut index = 0;
         while index < DOORBELLS.len() {
             let number = DOORBELLS[index].record.field("object_number");

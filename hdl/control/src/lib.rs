@@ -20,6 +20,7 @@
 //! | [`registers`] | holds the registers of BAR 0 |
 //! | [`register_map`] | offsets of these registers, as kernels use them |
 //! | [`frame_counters`] | reads the counters of the packet path |
+//! | [`function_reset`] | the handshake by which the PCI function resets the card |
 //! | [`reset`] | drains the card, clears it, and starts it again |
 //! | [`drained`] | tells whether nothing is in flight |
 //! | [`device_failure`] | keeps the first failure that only a reset clears |
@@ -53,6 +54,7 @@ mod totals;
 
 pub mod device_failure;
 pub mod drained;
+pub mod function_reset;
 pub mod reset;
 
 pub mod admin_ring;

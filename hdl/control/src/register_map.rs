@@ -23,6 +23,8 @@ pub mod at {
     pub const QUEUE_LIMITS: u64 = map::REG_QUEUE_LIMITS.offset as u64;
     /// Register `message_limit`.
     pub const MESSAGE_LIMIT: u64 = map::REG_MESSAGE_LIMIT.offset as u64;
+    /// Register `memory_limits`.
+    pub const MEMORY_LIMITS: u64 = map::REG_MEMORY_LIMITS.offset as u64;
     /// Register `control`.
     pub const CONTROL: u64 = map::REG_CONTROL.offset as u64;
     /// Register `status`.
@@ -39,6 +41,10 @@ pub mod at {
     pub const OWN_MAC: u64 = map::REG_OWN_MAC.offset as u64;
     /// Register `port_control`.
     pub const PORT_CONTROL: u64 = map::REG_PORT_CONTROL.offset as u64;
+    /// Register `permanent_mac`.
+    pub const PERMANENT_MAC: u64 = map::REG_PERMANENT_MAC.offset as u64;
+    /// Register `port_speed`.
+    pub const PORT_SPEED: u64 = map::REG_PORT_SPEED.offset as u64;
     /// Register `admin_command_base`.
     pub const ADMIN_COMMAND_BASE: u64 = map::REG_ADMIN_COMMAND_BASE.offset as u64;
     /// Register `admin_answer_base`.

@@ -39,8 +39,8 @@ use rnic_blocks::memory::{ByteMemory, Storage};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_layout::registers::{
-    self as map, Access, Features, Geometry, HostLimit, LayoutVersion, MessageLimit, PortControl,
-    QueueLimits, REGISTERS, TableSizes,
+    self as map, Access, Features, Geometry, HostLimit, LayoutVersion, MemoryLimits, MessageLimit,
+    PortControl, QueueLimits, REGISTERS, TableSizes,
 };
 use rnic_messages::complete::EventQueueSetup;
 use rnic_messages::drop_reason::REASON_BITS;
@@ -93,6 +93,8 @@ const LOW: u64 = 1;
 const PORT: u64 = 2;
 const PORT_VALID: usize = map::SourceAddressPort::RECORD.field("valid").offset as usize;
 const MAC_BITS: usize = map::SourceAddressPort::RECORD.field("mac").width as usize;
+/// Bits of the speed of the port.
+pub const SPEED_BITS: usize = map::PortSpeed::RECORD.field("megabits").width as usize;
 
 /// Rings begin at a page.
 const PAGE_BITS: usize = 52;
@@ -129,14 +131,15 @@ const _: () = {
     let status = map::Status::RECORD;
     assert!(status.field("ready").offset == 0 && status.field("resetting").offset == 1);
     assert!(status.field("drained").offset == 2 && status.field("fatal").offset == 3);
-    assert!(status.field("link_up").offset == 4);
+    assert!(status.field("link_up").offset == 4 && status.field("bus_master").offset == 5);
+    assert!(map::PermanentMac::RECORD.field("mac").width == 48);
     assert!(map::Fatal::RECORD.field("code").offset == 0 && map::Fatal::RECORD.field("detail").offset == 32);
     let progress = map::AdminProgress::RECORD;
     assert!(progress.field("busy").offset == 16 && progress.field("failed").offset == 17);
 };
 
 /// Gives the registers of a card of this width and core clock whose values at reset are not zero.
-fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 10] {
+fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 11] {
     let features = Features {
         packet_path: true,
         reliable_connected: true,
@@ -160,6 +163,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 10] {
     };
     let queues = QueueLimits {
         send_slots_log2: limits::SEND_SLOTS_LOG2_MAX as u8,
+        response_sges: limits::RESPONSE_SGES_MAX as u8,
         receive_wqes_log2: limits::RECEIVE_WQES_LOG2_MAX as u8,
         cqes_log2: limits::CQES_LOG2_MAX as u8,
         eqes_log2: limits::EQES_LOG2_MAX as u8,
@@ -170,6 +174,12 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 10] {
         destination_read_atomic: 1 << READ_SLOT_BITS,
         psn_window_log2: PSN_WINDOW_LOG2,
     };
+    let memory = MemoryLimits {
+        address_bits: limits::DEVICE_ADDRESS_BITS as u8,
+        smallest_page_log2: limits::PAGE_LOG2_MIN,
+        largest_page_log2: limits::PAGE_LOG2_MAX,
+        pages_log2: limits::PAGE_ENTRIES_LOG2 as u8,
+    };
     let message = MessageLimit { message_bytes: limits::MESSAGE_BYTES_MAX.into() };
     [
         (at::MAGIC, map::MAGIC),
@@ -179,6 +189,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 10] {
         (at::TABLE_SIZES, register_value!(tables)),
         (at::QUEUE_LIMITS, register_value!(queues)),
         (at::MESSAGE_LIMIT, register_value!(message)),
+        (at::MEMORY_LIMITS, register_value!(memory)),
         (at::HOST_LIMIT, register_value!(HostLimit::at_reset())),
         (at::TIMER_UNIT, register_value!(timer_unit(clock_khz))),
         (at::PORT_CONTROL, register_value!(PortControl::at_reset())),
@@ -274,6 +285,12 @@ pub struct CardRegisters {
     pub drained: Signal<In, Bit>,
     /// The network port has a link.
     pub link_up: Signal<In, Bit>,
+    /// The card may make requests to the host.
+    pub may_request: Signal<In, Bit>,
+    /// Register `permanent_mac`.
+    pub permanent_mac: Signal<In, Bits<48>>,
+    /// Register `port_speed`, in Mb/s.
+    pub port_speed: Signal<In, Bits<SPEED_BITS>>,
     /// The device has failed.
     pub device_failed: Signal<In, Bit>,
     /// A `FatalCode`: why the device has failed.
@@ -540,14 +557,17 @@ impl Logic for CardRegisters {
         let reads_register = !read_address.get_bits::<ABOVE_BITS>(ABOVE).any();
         self.file.read_enable.next = true;
         self.file.read_address.next = read_address.get_bits::<WORD_BITS>(WORD);
-        let status = cat!(self.link_up.val(), failed, self.drained.val(), resets, !resets);
+        let link = self.link_up.val();
+        let status = cat!(self.may_request.val(), link, failed, self.drained.val(), resets, !resets);
         let progress = cat!(self.admin_failed.val(), self.admin_busy.val(), self.consumer_index.val());
         let is_latching = requests.latch || self.event_counters_latching.val();
         let latch = settings.latch_requested || is_latching;
         self.selected.d.next = match read_address.to_u64() {
             at::CONTROL => bit_cast::<64, 3>(settings.control),
-            at::STATUS => bit_cast::<64, 5>(status),
+            at::STATUS => bit_cast::<64, 6>(status),
             at::FATAL => cat!(self.fatal_detail.val(), bits::<24>(0), self.fatal_code.val()),
+            at::PERMANENT_MAC => bit_cast::<64, 48>(self.permanent_mac.val()),
+            at::PORT_SPEED => bit_cast::<64, SPEED_BITS>(self.port_speed.val()),
             at::ADMIN_DOORBELL => bit_cast::<64, 16>(self.producer_index.val()),
             at::ADMIN_PROGRESS => bit_cast::<64, 18>(progress),
             at::INTERRUPT_PENDING => self.interrupt_pending.val(),

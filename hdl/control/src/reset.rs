@@ -9,7 +9,7 @@
 //!                         │  └─ time is up:       0 to 1023         is_forgetting
 //!                         │     lost              ^
 //!  power-up, ─────────────┼──────> pulse          doorbells,
-//!  reset                  └─ drained              registers
+//!  reset                  └─ drained, cut off     registers
 //! ```
 //!
 //! A reset without work lasts 2 + [`SETTLE_CYCLES`] + [`RESET_CYCLES`] + 2^[`SWEEP_BITS`] cycles, and then until the sequencer has
@@ -20,7 +20,10 @@
 //!    counted some cycles later, so `drained` is ignored for [`SETTLE_CYCLES`]. If the limit is over, `lost_read` or
 //!    `lost_write` follows when the reset has ended: late completions may still come, and a second reset clears their effect.
 //! 3. The reset from outside does all of that except settling and draining.
-//! 4. When `quiesces` has been high for the limit and the card is not drained, that is a loss too.
+//! 4. When `quiesces` has been high for the limit and the card is not drained, that is a loss too, unless it may not reach the
+//!    host: then what has not begun waits.
+//! 5. A card that is cut off from its host is not waited for, once it has sent nothing for [`STILL_CYCLES`]: what is left in it has not
+//!    begun, the host knows nothing of it, and no frame is cut.
 //!
 //! Design decision 12.
 use rnic_kernel::prelude::*;
@@ -33,7 +36,10 @@ pub const SETTLE_CYCLES: u64 = 16;
 pub const SWEEP_BITS: usize = 10;
 /// Cycles after which what has not drained is lost: four milliseconds at 250 MHz, longer than the memory latency of any host.
 pub const DRAIN_CYCLES: u64 = 1 << 20;
+/// Cycles after which a frame that has left the assembler has left the card.
+pub const STILL_CYCLES: u64 = 255;
 const TIME_BITS: usize = 21;
+const STILL_BITS: usize = 8;
 
 /// What the block does in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -73,6 +79,12 @@ pub struct Reset {
     pub drained: Signal<In, Bit>,
     /// No host read is in flight; tells `lost_read` from `lost_write`.
     pub reads_drained: Signal<In, Bit>,
+    /// From the bus master: the card may make requests to the host.
+    pub may_request: Signal<In, Bit>,
+    /// From the bus master: the host owes no answer, and nothing begins before `core_reset`, if that is decided in this cycle.
+    pub is_cut_off: Signal<In, Bit>,
+    /// From the assembler: a beat of a frame is offered to the MAC.
+    pub sends: Signal<In, Bit>,
     /// From the sequencer: objects are being forgotten, from the cycle after `forget` on.
     pub is_forgetting: Signal<In, Bit>,
 
@@ -105,6 +117,8 @@ pub struct Reset {
     forgets: Reg<Bit>,
     /// Draining was given up.
     gave_up: Reg<Bit>,
+    /// Cycles for which nothing was sent, up to [`STILL_CYCLES`].
+    still: Reg<Bits<STILL_BITS>>,
     lacked_read: DFF<Bit>,
     reports: Reg<Bit>,
     /// Cycles for which a card that quiesces may still work; zero after a report.
@@ -121,6 +135,13 @@ impl Logic for Reset {
         if !is_over {
             self.left.d.next = left - 1;
         }
+        let still = self.still.q.val();
+        let is_still = still == STILL_CYCLES;
+        if self.sends.val() {
+            self.still.d.next = bits(0);
+        } else if !is_still {
+            self.still.d.next = still + 1;
+        }
         self.reports.d.next = false;
         match self.phase.q.val() {
             Phase::Run => {
@@ -136,10 +157,11 @@ impl Logic for Reset {
                 }
             }
             Phase::Drain => {
-                if drained || is_over {
+                let is_quiet = drained || (is_still && self.is_cut_off.val());
+                if is_quiet || is_over {
                     self.phase.d.next = Phase::Pulse;
                     self.left.d.next = bits(RESET_CYCLES);
-                    self.gave_up.d.next = !drained;
+                    self.gave_up.d.next = !is_quiet;
                     self.lacked_read.d.next = !self.reads_drained.val();
                 }
             }
@@ -167,8 +189,9 @@ impl Logic for Reset {
             }
         }
 
-        // A card that quiesces must drain in time.
-        let is_late = self.phase.q.val() == Phase::Run && self.quiesces.val() && !drained;
+        // A card that quiesces must drain in time, if it may.
+        let must_drain = self.quiesces.val() && self.may_request.val();
+        let is_late = self.phase.q.val() == Phase::Run && must_drain && !drained;
         let quiesce_left = self.quiesce_left.q.val();
         if !is_late {
             self.quiesce_left.d.next = self.drain_cycles.val();
@@ -201,7 +224,7 @@ mod tests {
     use super::*;
     use rnic_blocks::bench::Bench;
 
-    const DRAIN: u64 = 40;
+    const DRAIN: u64 = 400;
     const FORGETTING: u32 = 30;
 
     /// The block, and a sequencer that forgets when it is asked to.
@@ -226,6 +249,7 @@ mod tests {
                 lost: Vec::new(),
             };
             world.drained(true, true);
+            world.bench.block.may_request.next = true;
             world
         }
 
@@ -347,6 +371,36 @@ mod tests {
             world.expect_reset();
             assert_eq!(world.lost, [name], "the second reset has nothing to say");
         }
+    }
+
+    #[test]
+    fn a_card_that_is_cut_off_is_not_waited_for() {
+        let mut world = World::new();
+        world.expect_reset();
+        world.drained(false, false);
+        world.bench.block.may_request.next = false;
+        world.request();
+        (0..DRAIN - 5).for_each(|_| world.tick());
+        assert_eq!(world.reset_cycles, 0, "the host owes an answer");
+        world.bench.block.is_cut_off.next = true;
+        world.expect_reset();
+        assert!(world.lost.is_empty());
+        // A frame that is being sent is not cut.
+        world.request();
+        world.bench.block.sends.next = true;
+        (0..100).for_each(|_| world.tick());
+        world.bench.block.sends.next = false;
+        (0..STILL_CYCLES - 1).for_each(|_| world.tick());
+        assert_eq!(world.reset_cycles, 0, "it may not have left the card");
+        world.expect_reset();
+        assert!(world.lost.is_empty());
+        // A card that quiesces waits for its right as long as it takes.
+        world.bench.block.quiesces.next = true;
+        (0..3 * DRAIN).for_each(|_| world.tick());
+        assert!(world.lost.is_empty());
+        world.bench.block.may_request.next = true;
+        (0..3 * DRAIN).for_each(|_| world.tick());
+        assert_eq!(world.lost, ["read"]);
     }
 
     #[test]

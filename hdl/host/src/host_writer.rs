@@ -57,7 +57,7 @@ const OWNER_COUNT: usize = OWNERS + 1;
 /// log2 of the requests and of the words that wait for the host.
 const REQUESTS: usize = 4;
 const REQUEST_COUNT: usize = REQUESTS + 1;
-const WORDS: usize = 5;
+pub(crate) const WORDS: usize = 5;
 const WORD_COUNT: usize = WORDS + 1;
 
 /// A write request to the host.

@@ -31,6 +31,7 @@
 //! | [`read_demux`] | gives answers to clients as slots, payload or words |
 //! | [`HostWriter`] | writes for four clients in one order, and counts what is done |
 //! | [`report_watch`] | notices that the host reports no write |
+//! | [`BusMaster`] | lets requests to the host begin only while the card may make them |
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -46,9 +47,11 @@ pub mod quarantine;
 pub mod read_demux;
 pub mod host_writer;
 pub mod report_watch;
+pub mod bus_master;
 
 #[cfg(any(test, feature = "bench"))]
 pub mod testing;
 
+pub use bus_master::BusMaster;
 pub use host_reader::HostReader;
 pub use host_writer::HostWriter;

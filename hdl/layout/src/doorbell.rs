@@ -83,10 +83,21 @@ pub const EVENT: Doorbell = Doorbell { name: "event_queue", offset: 0x020, recor
 /// The doorbells of a page, in ascending order of offsets.
 pub const DOORBELLS: &[Doorbell] = &[SEND, RECEIVE, SHARED_RECEIVE, COMPLETION, EVENT];
 
-/// Byte offset in the page of the reserved push window.
-pub const PUSH_WINDOW_OFFSET: u32 = 0x800;
-/// Size of the push window in bytes: room for 32 slots of 64 bytes.
-pub const PUSH_WINDOW_BYTES: u32 = 0x800;
+/// Byte offset in BAR 2 of the first push page, which is reserved as all of them are: they follow the doorbell pages, so that
+/// software can map them write-combining, and the doorbells not.
+pub const PUSH_PAGES_OFFSET: u64 = limits::DOORBELL_PAGE_BYTES << limits::DOORBELL_PAGES_LOG2_MAX;
+/// Size of a push page in bytes: room for 64 slots of 64 bytes.
+pub const PUSH_PAGE_BYTES: u64 = limits::DOORBELL_PAGE_BYTES;
+
+/// Returns the byte offset in BAR 2 of the push page that belongs to doorbell page `page`.
+///
+/// # Panics
+///
+/// If `page` is not below 2^[`limits::DOORBELL_PAGES_LOG2_MAX`].
+pub const fn push_page_in_bar(page: u32) -> u64 {
+    assert!(page < 1 << limits::DOORBELL_PAGES_LOG2_MAX, "there are fewer doorbell pages");
+    PUSH_PAGES_OFFSET + page as u64 * PUSH_PAGE_BYTES
+}
 
 /// Returns the byte offset in BAR 2 of a doorbell of page `page`.
 ///
@@ -104,7 +115,7 @@ const _: () = {
         assert!(DOORBELLS[index].offset == index as u32 * 8 && DOORBELLS[index].record.bits == 64);
         index += 1;
     }
-    assert!((PUSH_WINDOW_OFFSET + PUSH_WINDOW_BYTES) as u64 == limits::DOORBELL_PAGE_BYTES);
+    assert!(PUSH_PAGE_BYTES.is_multiple_of(limits::WQE_SLOT_BYTES as u64));
 };
 
 #[cfg(test)]
@@ -152,13 +163,15 @@ mod tests {
     }
 
     #[test]
-    fn the_last_page_ends_with_the_bar() {
-        assert_eq!(offset_in_bar(4095, &EVENT), 4095 * 4096 + 0x20);
+    fn push_pages_fill_the_bar_behind_the_doorbell_pages() {
+        assert_eq!(offset_in_bar(2047, &EVENT), 2047 * 4096 + 0x20);
+        assert_eq!((push_page_in_bar(0), push_page_in_bar(2047)), (2048 * 4096, 4095 * 4096));
+        assert_eq!(push_page_in_bar(2047) + PUSH_PAGE_BYTES, crate::pci::DOORBELL_BAR_BYTES);
     }
 
     #[test]
     #[should_panic(expected = "fewer doorbell pages")]
     fn a_page_beyond_the_bar_is_refused() {
-        offset_in_bar(4096, &SEND);
+        offset_in_bar(2048, &SEND);
     }
 }

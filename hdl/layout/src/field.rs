@@ -25,6 +25,8 @@ pub enum Writer {
     Fixed,
     /// No part: the value follows from the configuration that the card was generated with.
     Generated,
+    /// The shell around the card: the board, which knows its port and its addresses.
+    Shell,
     /// Software on the host.
     Driver,
     /// The card's slow path (`rnic-control`): registers, counters, admin queue, states of queue pairs.
@@ -39,6 +41,7 @@ impl Writer {
         match self {
             Self::Fixed => "fixed",
             Self::Generated => "generated",
+            Self::Shell => "shell",
             Self::Driver => "driver",
             Self::Control => "control",
             Self::Complete => "complete",

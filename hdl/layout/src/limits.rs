@@ -46,8 +46,8 @@ limits! {
     /// Bits of the number of a protection domain. The driver allocates the numbers.
     DOMAIN_BITS: u32 = 24;
 
-    /// Doorbell pages of BAR 2, log2. Each process has one.
-    DOORBELL_PAGES_LOG2_MAX: u32 = 12;
+    /// Doorbell pages of BAR 2, log2, and as many push pages behind them. Each process has one of each.
+    DOORBELL_PAGES_LOG2_MAX: u32 = 11;
     /// Size of a doorbell page, in bytes.
     DOORBELL_PAGE_BYTES: u64 = 4096;
 
@@ -116,6 +116,8 @@ limits! {
     /// Flag in the `detail` of an answer: the other bits are the index of a page in its list.
     DETAIL_IS_PAGE: u32 = 1 << 31;
 
+    /// Bits of a device address.
+    DEVICE_ADDRESS_BITS: u32 = 64;
     /// Longest read or write request of the card to its host, in bytes.
     HOST_REQUEST_BYTES_MAX: u32 = 512;
     /// Read requests in flight at the host.

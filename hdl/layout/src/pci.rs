@@ -1,5 +1,6 @@
 #![doc = include_str!("manual/pci.md")]
 
+use crate::doorbell::{PUSH_PAGE_BYTES, PUSH_PAGES_OFFSET};
 use crate::limits::{
     DOORBELL_PAGE_BYTES, DOORBELL_PAGES_LOG2_MAX, HOST_REQUEST_BYTES_MAX, INTERRUPT_VECTORS_MAX,
 };
@@ -43,8 +44,9 @@ pub const MSIX_BAR: u8 = 4;
 
 /// Size of the BAR of the registers, in bytes.
 pub const REGISTER_BAR_BYTES: u64 = BAR0_BYTES as u64;
-/// Size of the BAR of the doorbell pages, in bytes. A card with fewer pages ignores and counts doorbells behind them.
-pub const DOORBELL_BAR_BYTES: u64 = DOORBELL_PAGE_BYTES << DOORBELL_PAGES_LOG2_MAX;
+/// Size of the BAR of the doorbell pages and the push pages, in bytes. A card with fewer pages ignores and counts doorbells behind
+/// them.
+pub const DOORBELL_BAR_BYTES: u64 = PUSH_PAGES_OFFSET + (PUSH_PAGE_BYTES << DOORBELL_PAGES_LOG2_MAX);
 /// Size of the BAR of MSI-X, in bytes: a page for the table and one for the pending bits.
 pub const MSIX_BAR_BYTES: u64 = 0x2000;
 
@@ -67,7 +69,7 @@ pub const BARS: [Bar; 3] = [
         index: DOORBELL_BAR,
         bytes: DOORBELL_BAR_BYTES,
         name: "doorbells",
-        meaning: "Doorbell pages, one for each process.",
+        meaning: "Doorbell pages, one for each process, and behind them the push pages.",
     },
     Bar {
         index: MSIX_BAR,

@@ -65,7 +65,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rnic-hw!");
 /// Major version of the layout. It counts up when something moves; a driver refuses another major version.
 pub const LAYOUT_MAJOR: u64 = 1;
 /// Minor version of the layout. It counts up when reserved bits get a meaning.
-pub const LAYOUT_MINOR: u64 = 0;
+pub const LAYOUT_MINOR: u64 = 1;
 
 record! {
     /// Identifies an rnic card. The driver checks it before it reads any other register.
@@ -79,7 +79,7 @@ record! {
     /// Version of the layout in this manual.
     pub struct LayoutVersion: 64 bits by Fixed, "design 3.1" {
         /// Minor version: counts up when reserved bits get a meaning. Older drivers keep working.
-        minor: u16 = 0..16, "design 3.1";
+        minor: u16 = 0..16, "design 3.1", reset 1;
         /// Major version: counts up when a bit moves or changes its meaning. A driver of another major version must stop.
         major: u16 = 16..32, "design 3.1", reset 1;
     }
@@ -118,7 +118,7 @@ record! {
         flow_control: bool = 12..13, "protocol 5.2";
         /// Contexts that do not fit on the chip are kept in host memory.
         context_cache: bool = 13..14, "design decision 7";
-        /// The push window of the doorbell page takes WQEs.
+        /// Push pages take WQEs.
         push_window: bool = 14..15, "design 3.2";
         /// Queues for frames other than RoCEv2.
         host_network: bool = 15..16, "design 3";
@@ -157,7 +157,7 @@ record! {
         /// Address handles, log2.
         address_handles_log2: u8 = 40..45, "protocol 4.2", allowed 0..=16;
         /// Doorbell pages, log2. Page 0, the driver's own, is included.
-        doorbell_pages_log2: u8 = 48..53, "design decision 14", allowed 0..=12;
+        doorbell_pages_log2: u8 = 48..53, "design decision 14", allowed 0..=11;
         /// Blocks of eight outstanding messages, shared by all queue pairs, log2.
         outstanding_blocks_log2: u8 = 56..61, "design decision 9", allowed 0..=16;
     }
@@ -169,6 +169,8 @@ record! {
     pub struct QueueLimits: 64 bits by Generated, "design 3.2" {
         /// Slots of a send queue, log2.
         send_slots_log2: u8 = 0..5, "design 3.2", allowed 0..=15;
+        /// SGEs of a READ or atomic.
+        response_sges: u8 = 5..8, "design 3.2", allowed 0..=2;
         /// WQEs of a receive queue, log2.
         receive_wqes_log2: u8 = 8..13, "design 3.2", allowed 0..=15;
         /// CQEs of a completion queue, log2.
@@ -188,7 +190,23 @@ record! {
         /// Unacknowledged PSNs of a queue pair, log2.
         psn_window_log2: u8 = 58..63, "protocol 2.1", allowed 0..=15;
     }
-    reserved { 5..8, 13..16, 21..24, 29..32, 63..64 }
+    reserved { 13..16, 21..24, 29..32, 63..64 }
+}
+
+record! {
+    /// Device addresses, and the pages of regions.
+    pub struct MemoryLimits: 64 bits by Generated, "design 3.1" {
+        /// Bits of a device address that the card puts out: rings and regions lie below this power of two. Cards of layout 1.0 read
+        /// zero, and put out 64.
+        address_bits: u8 = 0..7, "design 3.1", unit "bits", allowed 0..=64;
+        /// Smallest page of a region, log2 of its bytes.
+        smallest_page_log2: u8 = 8..14, "protocol 4.6", unit "bytes", allowed 0..=30;
+        /// Largest page of a region, log2 of its bytes.
+        largest_page_log2: u8 = 16..22, "protocol 4.6", unit "bytes", allowed 0..=30;
+        /// Pages of all regions together, log2.
+        pages_log2: u8 = 24..29, "protocol 4.6", unit "pages", allowed 0..=24;
+    }
+    reserved { 7..8, 14..16, 22..24, 29..64 }
 }
 
 record! {
@@ -227,8 +245,10 @@ record! {
         fatal: bool = 3..4, "protocol 4.4";
         /// The network port has a link.
         link_up: bool = 4..5, "protocol 4.4";
+        /// The card may reach its host: the function is bus master. While zero, no read, write or interrupt begins.
+        bus_master: bool = 5..6, "design 3.1";
     }
-    reserved { 5..64 }
+    reserved { 6..64 }
 }
 
 values! {
@@ -315,6 +335,24 @@ record! {
         frame_bytes_max: u16 = 16..32, "protocol 1.1", unit "bytes", reset 4224, allowed 58..=4224;
     }
     reserved { 2..4, 7..16, 32..64 }
+}
+
+record! {
+    /// MAC address that the board was given. Software that has no other writes it to `own_mac`.
+    pub struct PermanentMac: 64 bits by Shell, "protocol 1.2" {
+        /// MAC address as a number, the first byte on the wire being the most significant; zero if the board has none.
+        mac: u64 = 0..48, "protocol 1.2";
+    }
+    reserved { 48..64 }
+}
+
+record! {
+    /// Speed of the port.
+    pub struct PortSpeed: 64 bits by Shell, "protocol 4.1" {
+        /// Rate of the link, or that of the port while it has none; zero if the board does not know.
+        megabits: u32 = 0..24, "protocol 4.1", unit "Mb/s";
+    }
+    reserved { 24..64 }
 }
 
 record! {
@@ -533,6 +571,7 @@ registers! {
     REG_TABLE_SIZES, "table_sizes" @ 0x0020, ReadOnly, TableSizes;
     REG_QUEUE_LIMITS, "queue_limits" @ 0x0028, ReadOnly, QueueLimits;
     REG_MESSAGE_LIMIT, "message_limit" @ 0x0030, ReadOnly, MessageLimit;
+    REG_MEMORY_LIMITS, "memory_limits" @ 0x0038, ReadOnly, MemoryLimits;
     REG_CONTROL, "control" @ 0x0100, ReadWrite, Control;
     REG_STATUS, "status" @ 0x0108, ReadOnly, Status;
     REG_FATAL, "fatal" @ 0x0110, ReadOnly, Fatal;
@@ -541,6 +580,8 @@ registers! {
     REG_TIMER_UNIT, "timer_unit" @ 0x0128, ReadWrite, TimerUnit;
     REG_OWN_MAC, "own_mac" @ 0x0200, ReadWrite, OwnMac;
     REG_PORT_CONTROL, "port_control" @ 0x0208, ReadWrite, PortControl;
+    REG_PERMANENT_MAC, "permanent_mac" @ 0x0210, ReadOnly, PermanentMac;
+    REG_PORT_SPEED, "port_speed" @ 0x0218, ReadOnly, PortSpeed;
     REG_MULTICAST_GROUP, "multicast_group" @ 0x0240, ReadWrite, MulticastGroup, 8 x 8;
     REG_ADMIN_COMMAND_BASE, "admin_command_base" @ 0x0300, ReadWrite, AdminCommandBase;
     REG_ADMIN_ANSWER_BASE, "admin_answer_base" @ 0x0308, ReadWrite, AdminAnswerBase;

@@ -6,7 +6,7 @@
 use crate::config_space::{ConfigSpace, Effect};
 use crate::host::{Access, Backing, Bar as Window, BufferId, MemoryError, Operation, RegisterAccess};
 use crate::wire::WireOptions;
-use crate::world::{CardOptions, Port, RegisterError, World};
+use crate::world::{CardOptions, Port, World};
 use anyhow::Result;
 use rand::Rng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -17,7 +17,6 @@ use rnic_driver::function::{
 use rnic_driver::memory::{DeviceView, Memory, PAGE_BYTES};
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use rnic_layout::pci::{DEVICE_CONTROL, DEVICE_CONTROL_RESET};
-use rnic_layout::registers::{Control, REG_CONTROL, REG_STATUS, Status};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,28 +31,23 @@ const FIRST_ADDRESS: u64 = 1 << 32;
 /// A world that several drivers share.
 pub type SharedWorld = Arc<Mutex<World>>;
 
-/// Simulated time within which a function-level reset ends.
-const RESET_PS_MAX: u64 = 1_000_000_000;
 /// Serial number of card 0, a locally administered EUI-64. The others count on.
 const FIRST_SERIAL: u64 = 0x0200_00ff_fe00_0000;
 
-/// Memory of the driver, as the host model accesses it. A card that is not bus master does not reach it.
-struct DriverMemory {
-    view: DeviceView,
-    config: Arc<Mutex<ConfigSpace>>,
-}
+/// Memory of the driver, as the host model accesses it.
+struct DriverMemory(DeviceView);
 
 impl Backing for DriverMemory {
     fn bytes(&self) -> usize {
-        self.view.bytes()
+        self.0.bytes()
     }
 
     fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
-        lock(&self.config).bus_master() && self.view.read(offset, bytes).is_ok()
+        self.0.read(offset, bytes).is_ok()
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
-        lock(&self.config).bus_master() && self.view.write(offset, bytes).is_ok()
+        self.0.write(offset, bytes).is_ok()
     }
 }
 
@@ -175,7 +169,7 @@ impl Mappings {
 const PAGES_LOG2: [u8; 4] = [12, 16, 21, 30];
 
 impl SimulatedFunction {
-    /// Attaches to a card of a world, by index.
+    /// Attaches to a card of a world, by index, which is not bus master from then on until software says so.
     pub fn new(world: SharedWorld, card: usize) -> SimulatedFunction {
         let config = Arc::new(Mutex::new(ConfigSpace::new(FIRST_SERIAL + card as u64)));
         let bar =
@@ -186,6 +180,7 @@ impl SimulatedFunction {
             Mappings { next_address: FIRST_ADDRESS, free: Vec::new(), buffers: BTreeMap::new(), random };
         let mappings = Mutex::new(mappings);
         let ownership = lock(&world).host(card).ownership().clone();
+        lock(&world).card_mut(card).set_bus_master(false);
         let is_closed = AtomicBool::new(false);
         SimulatedFunction { world, card, registers, doorbells, config, ownership, mappings, is_closed }
     }
@@ -200,13 +195,21 @@ impl SimulatedFunction {
             return Ok(());
         }
         let mut outcome = self.reset_card();
-        lock(&self.config).reset();
         let buffers = std::mem::take(&mut lock(&self.mappings).buffers);
         for (buffer, addresses) in buffers.into_values() {
             outcome = outcome.and(self.end_mapping(buffer, &addresses));
         }
         lock(&self.world).host_mut(self.card).disown();
         outcome
+    }
+
+    /// Resets configuration space and card, as a function-level reset does.
+    fn reset_card(&self) -> Result<(), FunctionError> {
+        let mut config = lock(&self.config);
+        config.reset();
+        let mut world = lock(&self.world);
+        world.card_mut(self.card).set_bus_master(config.bus_master());
+        reset_outcome(world.reset_function(self.card))
     }
 
     /// Unmaps the segments of a buffer, and frees it.
@@ -245,7 +248,7 @@ impl SimulatedFunction {
         let segments = mappings.place(view.bytes(), memory.page_size().bytes(), page_log2)?;
         let mut world = lock(&self.world);
         let host = world.host_mut(self.card).memory_mut();
-        let buffer = host.adopt(Box::new(DriverMemory { view, config: Arc::clone(&self.config) }));
+        let buffer = host.adopt(Box::new(DriverMemory(view)));
         let mut offset = 0;
         for segment in &segments {
             host.map(segment.device_address, buffer, offset, segment.bytes, Access::ReadWrite)
@@ -255,31 +258,6 @@ impl SimulatedFunction {
         let addresses: Vec<u64> = segments.iter().map(|segment| segment.device_address).collect();
         mappings.buffers.insert(addresses[0], (buffer, addresses));
         Ok(segments)
-    }
-
-    /// Resets the card as its function-level reset does. The card has no such port yet, so this is the reset of its register
-    /// `control`.
-    fn reset_card(&self) -> Result<(), FunctionError> {
-        let reset = Control { reset: true, ..Control::at_reset() };
-        let reset = reset.to_bytes().map_err(|error| FunctionError::Other(error.to_string()))?;
-        let failed = |error: RegisterError| FunctionError::Other(error.to_string());
-        let mut world = lock(&self.world);
-        let end_ps = world.now_ps() + RESET_PS_MAX;
-        let (control, status) = (REG_CONTROL.offset.into(), REG_STATUS.offset.into());
-        world
-            .write_register(self.card, Window::Registers, control, u64::from_le_bytes(reset))
-            .map_err(failed)?;
-        loop {
-            let value = world.read_register(self.card, Window::Registers, status).map_err(failed)?;
-            if Status::parse(&value.to_le_bytes()).is_ok_and(|status| !status.resetting) {
-                return Ok(());
-            }
-            if world.now_ps() > end_ps {
-                return Err(FunctionError::Unsupported {
-                    what: "reset a card that does not finish its own reset",
-                });
-            }
-        }
     }
 
     fn vector(&self, vector: u32) -> Result<u8, FunctionError> {
@@ -293,6 +271,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What software learns of a function-level reset that the card has acknowledged or not.
+fn reset_outcome(is_done: bool) -> Result<(), FunctionError> {
+    let refused = FunctionError::Unsupported { what: "reset a card that does not acknowledge it" };
+    if is_done { Ok(()) } else { Err(refused) }
+}
+
 impl Function for SimulatedFunction {
     fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
         self.check_open()?;
@@ -301,10 +285,13 @@ impl Function for SimulatedFunction {
 
     fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
         self.check_open()?;
-        let effect = lock(&self.config).write(offset.into(), bytes);
+        let mut config = lock(&self.config);
+        let effect = config.write(offset.into(), bytes);
+        let mut world = lock(&self.world);
+        world.card_mut(self.card).set_bus_master(config.bus_master());
         match effect {
             Effect::Stored => Ok(()),
-            Effect::Reset => self.reset_card(),
+            Effect::Reset => reset_outcome(world.reset_function(self.card)),
         }
     }
 

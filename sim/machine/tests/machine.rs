@@ -424,12 +424,31 @@ fn a_driver_reaches_a_card_through_its_function() -> Result<()> {
     target.device_view().read(8, &mut bytes)?;
     assert_eq!(&bytes, b"over the boundary");
 
-    // A card that is not bus master reaches no memory.
+    // A card that is not bus master waits.
     function.write_config(COMMAND, &COMMAND_MEMORY.to_le_bytes())?;
+    let before = function.world().host(0).traffic();
+    registers.write64(0x2018, 1);
+    assert!(!function.wait_interrupt(5, function.now() + Duration::from_micros(50))?);
+    let after = function.world().host(0).traffic();
+    assert_eq!((after.reads, after.writes, after.interrupts), (before.reads, before.writes, 1));
+    function.write_config(COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER).to_le_bytes())?;
+    assert!(function.wait_interrupt(5, function.now() + Duration::from_micros(50))?);
+    // One that begins nevertheless is found.
+    function.write_config(COMMAND, &COMMAND_MEMORY.to_le_bytes())?;
+    registers.write64(0x2020, 16);
     registers.write64(0x2018, 1);
     assert!(function.wait_interrupt(5, function.now() + Duration::from_micros(50))?);
-    let faults = function.world().host_mut(0).memory_mut().take_faults();
-    assert_eq!(faults.iter().map(|fault| fault.address).collect::<Vec<_>>(), [from + 8, to + 8]);
+    let found = function.world().card_mut(0).log_mut().take();
+    assert!(found.len() == 3 && found.iter().all(|found| found.rule == Rule::BusMaster), "{found:?}");
+    // A function-level reset in the middle of a copy is acknowledged, and ends the copy.
+    function.write_config(COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER).to_le_bytes())?;
+    registers.write64(0x2010, 8 << 16 | 17);
+    registers.write64(0x2018, 1);
+    assert!(registers.read64(0x2018) & 0xffff < 8, "the copy is not over");
+    function.reset()?;
+    assert_eq!(registers.read64(0x2028), u64::MAX, "no BAR answers after a reset");
+    function.write_config(COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER).to_le_bytes())?;
+    assert!(!function.wait_interrupt(5, function.now() + Duration::from_micros(50))?);
     function.unmap(from)?;
     function.unmap(to)?;
     assert!(function.unmap(to).is_err());

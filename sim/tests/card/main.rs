@@ -11,8 +11,10 @@
 mod churn;
 mod drain;
 mod endurance;
+mod function;
 mod hosts;
 mod keys;
+mod lives;
 mod middle;
 mod shared;
 mod software;
@@ -260,7 +262,43 @@ fn software_out_of_order_is_caught(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Both directions are full while cards lose their right to be bus master, and have it again.
+fn a_card_waits_for_its_right(width_bits: u32) -> Result<()> {
+    let options = [CardOptions::standard(width_bits); 2];
+    let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 3)?;
+    let (functions, losses) = function::flickering(&world, functions, Seed(3));
+    let moved = judged(&world, endurance::run(functions, Seed(3), 12_000))?;
+    lock(&world).finish()?;
+    let losses = *losses.lock().expect("nobody has panicked");
+    println!("{width_bits} bits: {losses:?}, {moved:?}");
+    ensure!(losses.busy > 10, "{losses:?}");
+    Ok(())
+}
+
+/// Both directions are full when a card is reset by its PCI function, or by its register while it is not bus master.
+fn functions_are_reset_in_traffic(width_bits: u32) -> Result<()> {
+    let options = [CardOptions::standard(width_bits); 2];
+    let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 4)?;
+    let owed = judged(&world, function::resets(&world, &functions, Seed(4), 9))?;
+    ensure!(owed > 5, "the host owed answers {owed} times");
+    lock(&world).finish()?;
+    Ok(())
+}
+
+/// Queue pairs are reset in full traffic, and used again at once.
+fn numbers_are_reused_at_once(width_bits: u32) -> Result<()> {
+    let options = [CardOptions::standard(width_bits); 2];
+    let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 5)?;
+    let flushed = judged(&world, lives::rounds(functions, Seed(5), 4))?;
+    ensure!(flushed > 20, "{flushed} messages were not done");
+    lock(&world).finish()?;
+    Ok(())
+}
+
 at_both_widths! {
+    numbers_are_reused_at_once: numbers_are_reused_at_once_at_64_bits, numbers_are_reused_at_once_at_512_bits;
+    a_card_waits_for_its_right: a_card_waits_for_its_right_at_64_bits, a_card_waits_for_its_right_at_512_bits;
+    functions_are_reset_in_traffic: functions_are_reset_in_traffic_at_64_bits, functions_are_reset_in_traffic_at_512_bits;
     wires_with_faults_change_no_result: wires_with_faults_change_no_result_at_64_bits, wires_with_faults_change_no_result_at_512_bits;
     one_message_arrives: one_message_arrives_at_64_bits, one_message_arrives_at_512_bits;
     memory_may_lie_scattered: memory_may_lie_scattered_at_64_bits, memory_may_lie_scattered_at_512_bits;

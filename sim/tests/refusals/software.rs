@@ -8,7 +8,7 @@ use rnic_layout::admin::{
     RegionKind, Translation,
 };
 use rnic_layout::doorbell::{
-    Arm, COMPLETION, CompletionDoorbell, Doorbell, EVENT, EventDoorbell, PUSH_WINDOW_OFFSET, RECEIVE, SEND,
+    Arm, COMPLETION, CompletionDoorbell, Doorbell, EVENT, EventDoorbell, PUSH_PAGES_OFFSET, RECEIVE, SEND,
     SHARED_RECEIVE, WorkDoorbell, offset_in_bar,
 };
 use rnic_layout::path::{Gid, Pmtu};
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// Doorbell pages that the card has.
 const PAGES: u32 = 1 << rnic_messages::sizes::DOORBELL_PAGE_BITS;
 /// Doorbell pages in BAR 2.
-const PAGES_IN_BAR: u32 = 4096;
+const PAGES_IN_BAR: u32 = 1 << rnic_layout::limits::DOORBELL_PAGES_LOG2_MAX;
 
 fn number(bytes: [u8; 8]) -> u64 {
     u64::from_le_bytes(bytes)
@@ -81,9 +81,10 @@ pub(crate) fn doorbells(rig: &mut Rig) -> Result<usize> {
         one("event queue beyond the table", at(0, &EVENT), event(32)?, WHOLE, UNKNOWN),
         one("shared receive queue", at(0, &SHARED_RECEIVE), work(own, 1)?, WHOLE, UNKNOWN),
         one("an offset without a doorbell", at(0, &EVENT) + 8, work(own, 1)?, WHOLE, UNKNOWN),
-        one("the push window", u64::from(PUSH_WINDOW_OFFSET), work(own, 1)?, WHOLE, UNKNOWN),
+        one("a push page", PUSH_PAGES_OFFSET, work(own, 1)?, WHOLE, UNKNOWN),
+        one("the end of a page", at(1, &SEND) - 8, work(own, 1)?, WHOLE, UNKNOWN),
         one("a page that is not there", at(PAGES, &SEND), work(own, 1)?, WHOLE, UNKNOWN),
-        one("the last page of the BAR", at(PAGES_IN_BAR - 1, &SEND), work(own, 1)?, WHOLE, UNKNOWN),
+        one("the last doorbell page of the BAR", at(PAGES_IN_BAR - 1, &SEND), work(own, 1)?, WHOLE, UNKNOWN),
         one("a high half alone", at(0, &SEND), work(own, 1)?, HIGH, TORN),
         one("two bytes", at(0, &SEND), work(own, 1)?, 0x03, TORN),
         one("four bytes in the middle", at(0, &SEND), work(own, 1)?, 0x3c, TORN),

@@ -131,6 +131,13 @@ impl Function for FakeFunction {
         }
     }
 
+    fn limit_addresses(&self, bits: u32) -> Result<(), FunctionError> {
+        let mut card = self.card();
+        assert!(card.memory.is_empty(), "memory is mapped before the addresses are limited");
+        card.address_bits = Some(bits);
+        Ok(())
+    }
+
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
         let mut card = self.card();
         let address = card.next_address;

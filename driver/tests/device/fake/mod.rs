@@ -42,6 +42,8 @@ use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+/// Bits of a device address that the card puts out.
+pub(crate) const ADDRESS_BITS: u8 = 40;
 /// Time that passes in one call of `idle`.
 const STEP: Duration = Duration::from_micros(1);
 /// First device address that is mapped.
@@ -143,6 +145,8 @@ pub(crate) struct Card {
     /// Posted slots that had changed when the card read them.
     changed: RefCell<Vec<u64>>,
     time: Duration,
+    /// Bits of device addresses, if the driver has limited them.
+    pub(crate) address_bits: Option<u32>,
     /// Configuration space.
     config: Vec<u8>,
     written: BTreeMap<u32, u64>,

@@ -39,6 +39,7 @@ impl Card {
                 receive_wqes_log2: 8,
                 cqes_log2: 10,
                 eqes_log2: 8,
+                response_sges: 2,
                 send_sges: 6,
                 receive_sges: 3,
                 inline_bytes: 96,
@@ -49,6 +50,18 @@ impl Card {
             value(limits.to_bytes())
         } else if offset == REG_MESSAGE_LIMIT.offset {
             1 << 20
+        } else if offset == REG_MEMORY_LIMITS.offset {
+            let limits = MemoryLimits {
+                address_bits: ADDRESS_BITS,
+                smallest_page_log2: 12,
+                largest_page_log2: 30,
+                pages_log2: 14,
+            };
+            value(limits.to_bytes())
+        } else if offset == REG_PERMANENT_MAC.offset {
+            0x0200_0000_0009
+        } else if offset == REG_PORT_SPEED.offset {
+            25_000
         } else if offset == REG_STATUS.offset {
             let enabled = self.register(REG_CONTROL.offset) & 1 == 1;
             let is_master = self.command() & COMMAND_BUS_MASTER != 0;

@@ -107,6 +107,7 @@ impl World {
         let mut block = Verilog::new();
         block.set("drained", 1u8);
         block.set("reads_drained", 1u8);
+        block.set("may_request", 1u8);
         World {
             block,
             random: random(),

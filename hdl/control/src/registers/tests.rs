@@ -255,6 +255,9 @@ fn registers_that_describe_the_card_have_their_values() {
     let queues = QueueLimits::parse(&read(&mut world, at::QUEUE_LIMITS)).unwrap();
     assert_eq!((queues.send_sges, queues.receive_sges, queues.inline_bytes), (6, 3, 96));
     assert_eq!((world.read(at::MESSAGE_LIMIT), queues.psn_window_log2), (1 << 31, 15));
+    let memory = MemoryLimits::parse(&read(&mut world, at::MEMORY_LIMITS)).unwrap();
+    assert_eq!((memory.address_bits, memory.smallest_page_log2, memory.largest_page_log2), (64, 12, 30));
+    assert_eq!((memory.pages_log2, queues.response_sges), (14, 2));
     assert_eq!(world.read(at::PORT_CONTROL), 4224 << 16 | 5 << 4);
     assert_eq!(world.read(at::HOST_LIMIT), 1 << 14);
     assert_eq!(world.read(at::TIMER_UNIT), 1024);
@@ -266,10 +269,13 @@ fn what_the_card_does_can_be_read() {
     let mut world = World::new().in_lock_step();
     for _ in 0..100 {
         let block = &mut world.bench.block;
-        let flags: [bool; 7] = random.random();
-        let [drained, link_up, failed, busy, stopped, resetting, latching] = flags;
+        let flags: [bool; 8] = random.random();
+        let [drained, link_up, failed, busy, stopped, resetting, latching, bus_master] = flags;
         block.drained.next = drained;
         block.link_up.next = link_up;
+        block.may_request.next = bus_master;
+        block.permanent_mac.next = bits(0x0200_0304_0506);
+        block.port_speed.next = bits(400_000);
         block.device_failed.next = failed;
         block.admin_busy.next = busy;
         block.admin_failed.next = stopped;
@@ -280,13 +286,16 @@ fn what_the_card_does_can_be_read() {
         block.producer_index.next = bits(0xabcd);
         block.consumer_index.next = bits(0xfedc);
         block.interrupt_pending.next = bits(0x1234_5678_9abc_def0);
-        let status = map::Status { ready: !resetting, resetting, drained, fatal: failed, link_up };
+        let status =
+            map::Status { ready: !resetting, resetting, drained, fatal: failed, link_up, bus_master };
         let progress = map::AdminProgress { consumer_index: 0xfedc, busy, failed: stopped };
         let value = |bytes: [u8; 8]| u64::from_le_bytes(bytes);
         for (address, expected) in [
             (at::STATUS, value(status.to_bytes().unwrap())),
             (at::ADMIN_PROGRESS, value(progress.to_bytes().unwrap())),
             (at::FATAL, 0x3456_789a << 32 | 0x12),
+            (at::PERMANENT_MAC, 0x0200_0304_0506),
+            (at::PORT_SPEED, 400_000),
             (at::ADMIN_DOORBELL, 0xabcd),
             (at::INTERRUPT_PENDING, 0x1234_5678_9abc_def0),
             (at::COUNTER_LATCH, latching.into()),

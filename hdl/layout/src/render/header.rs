@@ -2,7 +2,7 @@
 
 use super::{QUEUE_RECORDS, VALUE_TABLES, lower, upper};
 use crate::admin::{Answer, BODIES, BODY_OFFSET, COMMAND_BYTES, CommandHeader};
-use crate::doorbell::{DOORBELLS, PUSH_WINDOW_BYTES, PUSH_WINDOW_OFFSET};
+use crate::doorbell::{DOORBELLS, PUSH_PAGE_BYTES, PUSH_PAGES_OFFSET};
 use crate::field::{Field, Record};
 use crate::limits::{DOORBELL_PAGE_BYTES, LIMITS};
 use crate::opcode::OPCODES;
@@ -145,8 +145,8 @@ pub fn c_header(out: &mut dyn Write) -> fmt::Result {
 
     heading(out, "Doorbells: byte offsets in a page of BAR 2, and their fields")?;
     writeln!(out, "#define RNIC_DOORBELL_PAGE_STRIDE {DOORBELL_PAGE_BYTES}u")?;
-    writeln!(out, "#define RNIC_PUSH_WINDOW {PUSH_WINDOW_OFFSET:#05x}u")?;
-    writeln!(out, "#define RNIC_PUSH_WINDOW_BYTES {PUSH_WINDOW_BYTES:#05x}u")?;
+    writeln!(out, "#define RNIC_PUSH_PAGES {PUSH_PAGES_OFFSET:#08x}u")?;
+    writeln!(out, "#define RNIC_PUSH_PAGE_STRIDE {PUSH_PAGE_BYTES}u")?;
     for doorbell in DOORBELLS {
         writeln!(out, "#define RNIC_DOORBELL_{} {:#05x}u", upper(doorbell.name), doorbell.offset)?;
     }

@@ -3,7 +3,7 @@
 use super::{Plain, QUEUE_RECORDS, VALUE_TABLES};
 use crate::admin::{Answer, BODIES, CommandHeader};
 use crate::context::PathRecord;
-use crate::doorbell::{DOORBELLS, PUSH_WINDOW_BYTES, PUSH_WINDOW_OFFSET};
+use crate::doorbell::DOORBELLS;
 use crate::field::{Field, Record, Span, ValueTable, Writer};
 use crate::limits::LIMITS;
 use crate::opcode::OPCODES;
@@ -178,8 +178,6 @@ fn doorbells(out: &mut dyn Write) -> fmt::Result {
         let name = doorbell.record.name;
         writeln!(out, "| `{:#05x}` | `{}` | [{name}](#{name}) |", doorbell.offset, doorbell.name)?;
     }
-    let end = PUSH_WINDOW_OFFSET + PUSH_WINDOW_BYTES - 1;
-    writeln!(out, "| `{PUSH_WINDOW_OFFSET:#05x}` to `{end:#05x}` | reserved: push window | |")?;
     let mut last = "";
     for doorbell in DOORBELLS.iter().filter(|doorbell| {
         let new = doorbell.record.name != last;

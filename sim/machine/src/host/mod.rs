@@ -38,6 +38,7 @@ use registers::Registers;
 use rnic_driver::Ownership;
 use rnic_layout::doorbell::SEND;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
+use rnic_layout::registers::{Control, REG_CONTROL};
 use rnic_monitor::Monitor;
 use rnic_stimulus::chance::{Seed, happens};
 use std::collections::VecDeque;
@@ -223,6 +224,15 @@ impl Host {
     pub fn start(&mut self, now_ps: u64, access: RegisterAccess, is_posted: bool) -> Ticket {
         self.posted.hear(&access, &mut self.memory);
         self.registers.start(now_ps, access, is_posted, &self.options)
+    }
+
+    /// The function is reset: the monitors know nothing any more of what software has set up, as after a reset by register.
+    pub fn forget(&mut self, now_ps: u64) {
+        let value = Control { reset: true, ..Control::at_reset() }.to_bytes().map_or(0, u64::from_le_bytes);
+        let (offset, operation) = (REG_CONTROL.offset.into(), Operation::Write { value, strobe: 0xff });
+        let access = RegisterAccess { bar: Bar::Registers, offset, operation };
+        self.posted.hear(&access, &mut self.memory);
+        self.overhear(now_ps, &access);
     }
 
     /// Takes the oldest interrupt.

@@ -14,10 +14,12 @@
 //! | [`Rule::Frame`] | [`crate::wire::mac`] | frames leave complete, in time, and not marked as bad |
 //! | [`Rule::Wire`] | [`rnic_monitor`], informed by [`overhear`] | frames are those that the set-up and the frames before allow |
 //! | [`Rule::Counters`] | [`counters`] | each frame from the wire increments exactly one counter |
+//! | [`Rule::BusMaster`] | [`bus_master`] | no read, write or interrupt begins while the function is not bus master |
 //! | [`Rule::Pools`] | [`dma`] | nothing is in flight at the end |
 //!
 //! A violation is recorded with its time and ends the run at the next check: [`World`](crate::world::World) turns it into an
 //! error.
+pub mod bus_master;
 pub mod counters;
 pub mod dma;
 pub mod order;
@@ -55,6 +57,8 @@ pub enum Rule {
     Wire,
     /// Counters account for all frames.
     Counters,
+    /// A card that is not bus master begins nothing at its host.
+    BusMaster,
     /// Nothing is in flight at the end.
     Pools,
 }

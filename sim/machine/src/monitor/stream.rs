@@ -47,6 +47,11 @@ impl StreamMonitor {
         is_taken
     }
 
+    /// A beat was offered at the last edge, and not taken.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
     fn compare(&self, instance: &Instance, is_offered: bool, time_ps: u64, log: &mut Log) {
         if !is_offered {
             log.report(time_ps, Rule::Handshake, || {

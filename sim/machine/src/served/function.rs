@@ -19,18 +19,13 @@ use rnic_layout::pci::{
     CONFIG_BYTES, DOORBELL_BAR, MSIX_BAR, MSIX_ENTRY_BYTES, MSIX_PENDING_OFFSET, MSIX_TABLE_OFFSET,
     REGISTER_BAR, bar,
 };
-use rnic_layout::registers::{Control, REG_CONTROL, REG_STATUS, Status};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::fs::read_link;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Simulated time within which a register access is answered.
 const ACCESS_PS_MAX: u64 = 100_000_000;
-/// Simulated time within which a reset ends.
-const RESET_PS_MAX: u64 = 1_000_000_000;
 /// Mappings of one client.
 const MAPPINGS_MAX: usize = 16_384;
 /// Serial number of card 0, a locally administered EUI-64. The others count on.
@@ -45,8 +40,6 @@ const _: () = assert!(INTERRUPT_VECTORS_MAX == u64::BITS);
 pub struct ServedFunction {
     card: usize,
     config: ConfigSpace,
-    /// The card may reach the memory of its client: its memory knows it, so that it ends at once.
-    is_bus_master: Arc<AtomicBool>,
     msix_table: [u8; TABLE_BYTES],
     eventfds: Vec<Option<OwnedFd>>,
     /// Vectors that were raised without an eventfd.
@@ -61,7 +54,6 @@ impl ServedFunction {
         ServedFunction {
             card,
             config: ConfigSpace::new(FIRST_SERIAL + card as u64),
-            is_bus_master: Arc::default(),
             msix_table: [0; TABLE_BYTES],
             eventfds: (0..INTERRUPT_VECTORS_MAX).map(|_| None).collect(),
             pending: 0,
@@ -104,11 +96,6 @@ impl ServedFunction {
             }
         }
     }
-
-    /// Takes over what software has written to the configuration space.
-    fn follow_config(&self) {
-        self.is_bus_master.store(self.config.bus_master(), Ordering::Relaxed);
-    }
 }
 
 /// Adds one to an eventfd, unless that would have to wait for the client: a counter that is full says already that something
@@ -137,9 +124,7 @@ impl Attached<'_> {
     /// Signals the eventfds of interrupts that the card has raised.
     pub fn deliver(&mut self) {
         while let Some(interrupt) = self.world.host_mut(self.function.card).take_interrupt() {
-            if self.function.config.bus_master() {
-                self.function.signal(interrupt.vector.into());
-            }
+            self.function.signal(interrupt.vector.into());
         }
     }
 
@@ -187,20 +172,9 @@ impl Attached<'_> {
         self.world.start_access(self.function.card, access, true);
     }
 
-    /// Resets the card by its register, as it has no port for a function-level reset.
-    fn reset_card(&mut self) -> Result<(), Refusal> {
-        let control = Control { reset: true, ..Control::at_reset() };
-        let control = control.to_bytes().map_err(|_| Refusal::Failed)?;
-        self.write_register(Bar::Registers, REG_CONTROL.offset.into(), &control);
-        let end_ps = self.world.now_ps() + RESET_PS_MAX;
-        while self.world.now_ps() <= end_ps {
-            let status =
-                self.read_register(Bar::Registers, REG_STATUS.offset.into()).ok_or(Refusal::Failed)?;
-            if Status::parse(&status.to_le_bytes()).is_ok_and(|status| !status.resetting) {
-                return Ok(());
-            }
-        }
-        Err(Refusal::Failed)
+    /// Tells the card what software has written to the configuration space.
+    fn follow_config(&mut self) {
+        self.world.card_mut(self.function.card).set_bus_master(self.function.config.bus_master());
     }
 
     fn end_mapping(&mut self, address: u64) {
@@ -283,7 +257,7 @@ impl Device for Attached<'_> {
             // What was raised before the write is delivered by what was enabled before it.
             self.deliver();
             let effect = self.function.config.write(offset, data);
-            self.function.follow_config();
+            self.follow_config();
             if effect == Effect::Reset {
                 return self.reset();
             }
@@ -300,7 +274,7 @@ impl Device for Attached<'_> {
         }
         let (memory, access): (Box<dyn Backing>, Access) = match fd {
             Some(fd) => {
-                let (memory, access) = ClientMemory::new(fd, map, Arc::clone(&self.function.is_bus_master))?;
+                let (memory, access) = ClientMemory::new(fd, map)?;
                 (Box::new(memory), access)
             }
             None => (Box::new(Withheld::new(map)?), Access::Read),
@@ -352,14 +326,14 @@ impl Device for Attached<'_> {
 
     /// Vectors keep their eventfds, and mappings stay, as with a function behind the kernel's VFIO.
     fn reset(&mut self) -> Result<(), Refusal> {
-        let outcome = self.reset_card();
+        self.function.config.reset();
+        self.follow_config();
+        let is_done = self.world.reset_function(self.function.card);
         let function = &mut *self.function;
-        function.config.reset();
-        function.follow_config();
         function.msix_table = [0; TABLE_BYTES];
         function.pending = 0;
         while self.world.host_mut(function.card).take_interrupt().is_some() {}
-        outcome
+        if is_done { Ok(()) } else { Err(Refusal::Failed) }
     }
 }
 

@@ -13,8 +13,7 @@ use rustix::fs::{OFlags, fcntl_get_seals, fcntl_getfl, fstat, fstatfs};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 /// Unit of mappings, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
@@ -24,8 +23,6 @@ const HUGETLBFS: u64 = 0x9584_58f6;
 /// A part of a file in memory.
 #[derive(Debug)]
 pub struct ClientMemory {
-    /// The card is bus master; otherwise it reaches nothing.
-    is_bus_master: Arc<AtomicBool>,
     file: File,
     offset: u64,
     bytes: usize,
@@ -37,11 +34,7 @@ impl ClientMemory {
     /// # Errors
     /// [`Refusal::Invalid`] for a mapping that is not in whole pages, or that the file has not, [`Refusal::Unsupported`] for a
     /// file that is not in memory, or in huge pages, and [`Refusal::Denied`] for one that is not open for this.
-    pub fn new(
-        fd: OwnedFd,
-        map: &Map,
-        is_bus_master: Arc<AtomicBool>,
-    ) -> Result<(ClientMemory, Access), Refusal> {
+    pub fn new(fd: OwnedFd, map: &Map) -> Result<(ClientMemory, Access), Refusal> {
         let is_whole = [map.offset, map.address, map.bytes].iter().all(|number| number % PAGE_BYTES == 0);
         let end = map.offset.checked_add(map.bytes).ok_or(Refusal::Invalid)?;
         if !is_whole || map.bytes == 0 {
@@ -66,7 +59,7 @@ impl ClientMemory {
         };
         let bytes = usize::try_from(map.bytes).map_err(|_| Refusal::Invalid)?;
         let file = File::from(fd);
-        Ok((ClientMemory { is_bus_master, file, offset: map.offset, bytes }, access))
+        Ok((ClientMemory { file, offset: map.offset, bytes }, access))
     }
 }
 
@@ -108,15 +101,13 @@ impl Backing for ClientMemory {
     }
 
     fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
-        let is_master = self.is_bus_master.load(Ordering::Relaxed);
-        is_master && self.file.read_exact_at(bytes, self.offset + offset as u64).is_ok()
+        self.file.read_exact_at(bytes, self.offset + offset as u64).is_ok()
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
         let Some((last, before)) = bytes.split_last() else { return true };
         let first = self.offset + offset as u64;
-        let is_master = self.is_bus_master.load(Ordering::Relaxed);
-        if !is_master || self.file.write_all_at(before, first).is_err() {
+        if self.file.write_all_at(before, first).is_err() {
             return false;
         }
         fence(Ordering::Release);
@@ -138,7 +129,7 @@ mod tests {
     }
 
     fn take(fd: OwnedFd, map: Map) -> Result<(ClientMemory, Access), Refusal> {
-        ClientMemory::new(fd, &map, Arc::new(true.into()))
+        ClientMemory::new(fd, &map)
     }
 
     fn refusal(fd: OwnedFd, map: Map) -> Option<Refusal> {
@@ -215,14 +206,5 @@ mod tests {
         file.set_len(4096).unwrap();
         let mut byte = [0];
         assert!(memory.read(4095, &mut byte) && !memory.read(4096, &mut byte));
-    }
-
-    #[test]
-    fn a_card_that_is_not_bus_master_reaches_nothing() {
-        let is_bus_master = Arc::new(AtomicBool::new(false));
-        let (mut memory, _) = ClientMemory::new(memfd(), &WHOLE, Arc::clone(&is_bus_master)).unwrap();
-        assert!(!memory.read(0, &mut [0]) && !memory.write(0, &[1]));
-        is_bus_master.store(true, Ordering::Relaxed);
-        assert!(memory.read(0, &mut [0]) && memory.write(0, &[1]));
     }
 }

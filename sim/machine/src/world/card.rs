@@ -8,6 +8,7 @@ use crate::host::{
     FromCard, FromSlave, Host, HostOptions, LANES_MAX, ReadRequest, ReadWord, ToCard, ToSlave, Word,
     WriteRequest, WriteWord,
 };
+use crate::monitor::bus_master::{BusMasterMonitor, Offer, Offers};
 use crate::monitor::counters::Seen;
 use crate::monitor::stream::StreamMonitor;
 use crate::monitor::trail::Moment;
@@ -160,6 +161,30 @@ struct HostPorts {
     interrupt: StreamMonitor,
     interrupt_ready: Port<u8>,
     vector: Port<u8>,
+    bus_master: BusMasterMonitor,
+}
+
+/// Ports by which the PCI function and the board tell the card what it is.
+struct ShellPorts {
+    bus_master: Port<u8>,
+    reset_request: Port<u8>,
+    reset_done: Port<u8>,
+    link_up: Port<u8>,
+    speed: Port<u32>,
+    mac: Port<u64>,
+}
+
+impl ShellPorts {
+    fn new(model: &Model) -> Result<ShellPorts> {
+        Ok(ShellPorts {
+            bus_master: model.port("bus_master")?,
+            reset_request: model.port("flr_request")?,
+            reset_done: model.port("flr_done")?,
+            link_up: model.port("link_up")?,
+            speed: model.port("port_speed")?,
+            mac: model.port("permanent_mac")?,
+        })
+    }
 }
 
 impl HostPorts {
@@ -193,11 +218,18 @@ impl HostPorts {
             interrupt: monitor(model, "irq", &["vector"])?,
             interrupt_ready,
             vector: model.port("irq_vector")?,
+            bus_master: BusMasterMonitor::new(),
         })
     }
 
     fn sample(&mut self, instance: &Instance, now_ps: u64, log: &mut Log) -> FromCard {
         let mut from = FromCard::default();
+        let held = [
+            self.read_request.is_held(),
+            self.write_request.is_held(),
+            self.write_word.is_held(),
+            self.interrupt.is_held(),
+        ];
         if self.read_request.sample(instance, now_ps, log) {
             from.read_request = Some(ReadRequest {
                 address: instance.get(self.read_address),
@@ -218,6 +250,18 @@ impl HostPorts {
         if self.interrupt.sample(instance, now_ps, log) {
             from.interrupt = Some(instance.get(self.vector));
         }
+        let offer = |was_held: bool, is_held: bool, is_taken: bool| Offer {
+            begins: !was_held && (is_held || is_taken),
+            is_taken,
+        };
+        let offers = Offers {
+            read: offer(held[0], self.read_request.is_held(), from.read_request.is_some()),
+            write: offer(held[1], self.write_request.is_held(), from.write_request.is_some()),
+            word: offer(held[2], self.write_word.is_held(), from.write_word.is_some()),
+            is_last: from.write_word.is_some_and(|word| word.last),
+            interrupt: offer(held[3], self.interrupt.is_held(), from.interrupt.is_some()),
+        };
+        self.bus_master.sample(&offers, now_ps, log);
         from
     }
 
@@ -377,6 +421,7 @@ pub struct Card {
     edges: [Edge; 3],
     host_ports: HostPorts,
     slave_ports: SlavePorts,
+    shell_ports: ShellPorts,
     mac_ports: MacPorts,
     /// Debug output that is high for each accepted frame, if the card has it.
     accepted: Option<Port<u8>>,
@@ -394,7 +439,7 @@ pub struct Card {
 }
 
 impl Card {
-    /// Instantiates a model and holds it in reset.
+    /// Instantiates a model and holds it in reset. Its function is bus master, and its link up, until somebody says otherwise.
     ///
     /// # Errors
     /// If the model lacks a port of the core boundary (design 3.1), or a port has another width.
@@ -427,6 +472,7 @@ impl Card {
                 edges: [edge(Domain::Core)?, edge(Domain::Receive)?, edge(Domain::Transmit)?],
                 host_ports,
                 slave_ports: SlavePorts::new(model)?,
+                shell_ports: ShellPorts::new(model)?,
                 mac_ports,
                 accepted: model.port("observe_accepted").ok(),
                 to_card: ToCard::default(),
@@ -442,6 +488,10 @@ impl Card {
             for edge in &card.edges {
                 card.instance.set(edge.reset_port, 1);
             }
+            let speed = options.bits_per_second / 1_000_000;
+            card.instance.set(card.shell_ports.bus_master, 1);
+            card.instance.set(card.shell_ports.link_up, 1);
+            card.instance.set(card.shell_ports.speed, u32::try_from(speed).context("the rate of the port")?);
             card.instance.eval();
             Ok(card)
         };
@@ -476,6 +526,37 @@ impl Card {
     /// Software is about to unmap the memory at a device address: reports it if an object of the card may still access it.
     pub fn check_release(&mut self, now_ps: u64, address: u64) {
         self.host.check_release(now_ps, address, &mut self.log);
+    }
+
+    /// Gives the card the MAC address of its board, as a number.
+    pub fn set_permanent_mac(&mut self, mac: u64) {
+        self.instance.set(self.shell_ports.mac, mac);
+    }
+
+    /// Brings the link up, or down.
+    pub fn set_link(&mut self, is_up: bool) {
+        self.instance.set(self.shell_ports.link_up, is_up.into());
+    }
+
+    /// Lets the card reach its host, or not: the function is bus master, or ends to be it.
+    pub fn set_bus_master(&mut self, is_master: bool) {
+        self.instance.set(self.shell_ports.bus_master, is_master.into());
+        self.host_ports.bus_master.set(is_master);
+    }
+
+    /// Requests a function-level reset, or ends the request. The card drains until it acknowledges, so what software has set up counts
+    /// until the end of the request; then the monitors forget it.
+    pub fn request_reset(&mut self, now_ps: u64, is_requested: bool) {
+        self.instance.set(self.shell_ports.reset_request, is_requested.into());
+        if !is_requested {
+            self.host.forget(now_ps);
+            self.host_ports.bus_master.forget();
+        }
+    }
+
+    /// Returns whether the card says that a function-level reset is done.
+    pub fn reset_is_done(&self) -> bool {
+        self.instance.get(self.shell_ports.reset_done) == 1
     }
 
     /// Violations that its monitors have seen.

@@ -44,6 +44,11 @@ const DRAIN_PS_MAX: u64 = 1_000_000_000;
 /// Simulated time for which a card at rest must stay at rest.
 const SETTLE_PS: u64 = 2_000_000;
 
+/// Simulated time within which a function-level reset must be done, as PCI Express has it.
+const FUNCTION_RESET_PS_MAX: u64 = 100_000_000_000;
+/// MAC address of the board of card 0, a locally administered one, as a number. The others count on.
+pub const FIRST_MAC: u64 = 0x0200_0000_0000;
+
 /// An end of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
@@ -153,6 +158,7 @@ impl World {
         let index = self.cards.len();
         let name = format!("card{index}");
         let mut card = Card::new(model, options, self.now_ps, self.seed, &name)?;
+        card.set_permanent_mac(FIRST_MAC + index as u64);
         if let Some(folder) = failure::trace_folder() {
             std::fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
             card.trace(&folder.join(self.file_name(&name, "fst")))?;
@@ -453,6 +459,20 @@ impl World {
         self.run_until("cards leave reset", DRAIN_PS_MAX, |world| {
             world.cards.iter().all(|card| !card.is_in_reset())
         })
+    }
+
+    /// Resets the function of a card: asks for it, and runs the world until the card says that it is done. Returns whether it has, within
+    /// the time that PCI Express gives it.
+    pub fn reset_function(&mut self, card: usize) -> bool {
+        self.wait_for(card);
+        let end_ps = self.now_ps + FUNCTION_RESET_PS_MAX;
+        self.cards[card].request_reset(self.now_ps, true);
+        while !self.cards[card].reset_is_done() && self.now_ps < end_ps && self.step() {}
+        let is_done = self.cards[card].reset_is_done();
+        self.cards[card].request_reset(self.now_ps, false);
+        // The handshake is over when the card has seen the end of the request.
+        while self.cards[card].reset_is_done() && self.now_ps < end_ps && self.step() {}
+        is_done
     }
 
     /// Starts a register access without waiting for it. A posted one has no answer.

@@ -1,5 +1,6 @@
 //! Allocator of device addresses: the lowest range that is free.
 
+use crate::function::FunctionError;
 use crate::memory::PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,12 +30,17 @@ impl Addresses {
         Self { all, used: BTreeMap::new() }
     }
 
-    /// Gives up all addresses that need more than `bits` bits. Returns whether any are left.
-    pub(crate) fn limit(&mut self, bits: u32) -> bool {
+    /// Gives up all addresses that need more than `bits` bits.
+    ///
+    /// # Errors
+    ///
+    /// [`FunctionError::AddressWidth`] if none are left.
+    pub(crate) fn limit(&mut self, bits: u32) -> Result<(), FunctionError> {
         let end = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
+        let lowest = self.all.iter().map(|range| range.start).min().unwrap_or_default();
         self.all.iter_mut().for_each(|range| range.end = range.end.min(end));
         self.all.retain(|range| !range.is_empty());
-        !self.all.is_empty()
+        if self.all.is_empty() { Err(FunctionError::AddressWidth { bits, lowest }) } else { Ok(()) }
     }
 
     /// Allocates contiguous addresses from a multiple of `alignment` on, which is a power of two and at least a page, or returns
@@ -120,7 +126,15 @@ mod tests {
             (12, vec![]),
         ] {
             let mut addresses = ranges();
-            assert_eq!(addresses.limit(bits), !expected.is_empty(), "{bits} bits");
+            match addresses.limit(bits) {
+                Ok(()) => assert!(!expected.is_empty(), "{bits} bits"),
+                Err(error) => {
+                    assert!(expected.is_empty(), "{bits} bits");
+                    let text =
+                        "the card has device addresses of 12 bits, and the host gives none below 0x1000";
+                    assert!(error.to_string().starts_with(text), "{error}");
+                }
+            }
             let given: Vec<u64> =
                 std::iter::from_fn(|| addresses.allocate(4096, PAGE_BYTES)).take(expected.len()).collect();
             assert_eq!(given, expected, "{bits} bits");

@@ -95,6 +95,17 @@ pub enum FunctionError {
         /// Bytes requested.
         bytes: usize,
     },
+    /// All device addresses that the host gives are longer than the card's.
+    #[error(
+        "the card has device addresses of {bits} bits, and the host gives none below {lowest:#x}: the IOMMU has to translate for it, \
+         with addresses that the card has"
+    )]
+    AddressWidth {
+        /// Bits of an address of the card.
+        bits: u32,
+        /// Lowest address that the host gives.
+        lowest: u64,
+    },
     /// [`Function::allocate`] returned memory that is too small or has another purpose.
     #[error(
         "the back end allocated {bytes} bytes for {purpose:?}, and {asked_bytes} bytes for {asked_purpose:?} were \
@@ -279,7 +290,7 @@ pub trait Function: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`FunctionError::OutOfAddresses`] if the back end has no such addresses.
+    /// [`FunctionError::AddressWidth`] if the back end has no such addresses.
     fn limit_addresses(&self, bits: u32) -> Result<(), FunctionError> {
         let _ = bits;
         Ok(())

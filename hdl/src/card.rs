@@ -423,6 +423,8 @@ impl<
         self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0 && !owes_answers;
         self.host_reader.limit.next = self.control.host_limit.val();
         self.host_writer.limit.next = self.control.host_limit.val();
+        self.host_reader.pauses.next = !self.bus_master_gate.is_open.val();
+        self.host_writer.pauses.next = !self.bus_master_gate.is_open.val();
         StreamTx::<QpNotice>::join(&mut self.requester.failure, &mut self.control.notice[0]);
         StreamTx::<QpNotice>::join(&mut self.responder.notice, &mut self.control.notice[1]);
         StreamTx::<QpNotice>::join(&mut self.complete.failure, &mut self.control.notice[2]);

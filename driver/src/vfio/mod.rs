@@ -37,7 +37,7 @@ use crate::addresses::Addresses;
 use crate::eventfds::Eventfds;
 use crate::function::{Bar, DOORBELL_BAR, Function, FunctionError, Ownership, REGISTER_BAR};
 use crate::identity::{HEADER_BYTES, Identity, identity};
-use crate::memory::{Memory, PAGE_BYTES, Purpose};
+use crate::memory::{Memory, Purpose};
 use crate::pci_address::PciAddress;
 use crate::sync::{Mutex, lock};
 use crate::vfio_error::VfioError;
@@ -279,8 +279,7 @@ impl Function for VfioFunction {
     }
 
     fn limit_addresses(&self, bits: u32) -> Result<(), FunctionError> {
-        let is_left = lock(&self.mappings).addresses.limit(bits);
-        if is_left { Ok(()) } else { Err(FunctionError::OutOfAddresses { bytes: PAGE_BYTES }) }
+        lock(&self.mappings).addresses.limit(bits)
     }
 
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {

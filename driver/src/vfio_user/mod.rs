@@ -29,7 +29,7 @@ mod regions;
 use crate::addresses::Addresses;
 use crate::eventfds::{Eventfds, Woken};
 use crate::function::{Bar, DOORBELL_BAR, Function, FunctionError, Ownership, REGISTER_BAR};
-use crate::memory::{Memory, PAGE_BYTES, PageSize, Purpose};
+use crate::memory::{Memory, PageSize, Purpose};
 use crate::server_error::ServerError;
 use crate::sync::{Mutex, MutexGuard, lock};
 use client::{Client, FDS_MAX};
@@ -312,8 +312,7 @@ impl Function for VfioUserFunction {
     }
 
     fn limit_addresses(&self, bits: u32) -> Result<(), FunctionError> {
-        let is_left = lock(&self.mappings).addresses.limit(bits);
-        if is_left { Ok(()) } else { Err(FunctionError::OutOfAddresses { bytes: PAGE_BYTES }) }
+        lock(&self.mappings).addresses.limit(bits)
     }
 
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {

@@ -43,7 +43,7 @@
 //!    `tags_used` and `chunks_used` are zero.
 //! 7. A read whose answer is not complete when it is the oldest, and was reserved `limit` units of [`LIMIT_CYCLES`] ago, ends with
 //!    one more beat, which has `error` and no bytes of meaning. It ends at most two units later, once no word has arrived for
-//!    four cycles. The words of its late answer, if that comes, change nothing.
+//!    four cycles. The words of its late answer, if that comes, change nothing. Time in which `pauses` is high does not count.
 //! 8. A tag in quarantine is reserved by no read. One cycle is lost each time that the ring comes to it.
 //!
 //! Refuses widths that contradict each other, more than 8 tag bits, and a memory of less than one answer of 512 bytes or of
@@ -150,6 +150,8 @@ pub struct ChunkBuffer<
 
     /// Time after which a read is given up, in units of [`LIMIT_CYCLES`]; zero for none.
     pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
+    /// The time of this cycle does not count: the card may make no requests.
+    pub pauses: Signal<In, Bit>,
     /// Tags whose reads were given up, and whose answers may still come; registered.
     pub quarantined: Signal<Out, Bits<TAGS>>,
     /// They are half of all tags, or more; a function of registers.
@@ -213,7 +215,8 @@ impl<
         let tag = position.get_bits::<TAG>(0);
         let first = self.chunks.position.val().get_bits::<CHUNK>(0);
         let now = self.clock_cycles.q.val().get_bits::<TIME_BITS>(UNIT_BITS);
-        self.clock_cycles.d.next = self.clock_cycles.q.val() + 1;
+        let cycles = self.clock_cycles.q.val();
+        self.clock_cycles.d.next = select(self.pauses.val(), cycles, cycles + 1);
         // What is known of the next tag is too old in the cycle after a tag has entered.
         let is_clear = self.arrivals.is_clear.val();
         let is_known = is_clear && !self.has_lost.q.val();

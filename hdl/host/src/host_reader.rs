@@ -164,6 +164,8 @@ pub struct HostReader<
 
     /// Register `host_limit`: time after which a read is given up, in units of 1024 cycles; zero for none.
     pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
+    /// The time of this cycle does not count: the card may make no requests.
+    pub pauses: Signal<In, Bit>,
     /// Requests that were given up, and that the host may still answer; registered.
     pub quarantined: Signal<Out, Bits<TAGS>>,
     /// They have half of all tags, or more: an error of the device; a function of registers.
@@ -281,6 +283,7 @@ impl<
         self.flight.d.next = in_flight_after(self.flight.q.val(), enters, self.demux.ends.val());
         self.in_flight.next = self.flight.q.val();
         self.engine.limit.next = self.limit.val();
+        self.engine.pauses.next = self.pauses.val();
         self.quarantined.next = self.engine.quarantined.val();
         self.has_lost_half.next = self.engine.has_lost_half.val();
         self.reads_in_flight.next = self.engine.tags_used.val();

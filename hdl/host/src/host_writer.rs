@@ -265,6 +265,8 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
 
     /// Register `host_limit`: longest time without a report, in units of 1024 cycles; zero for none.
     pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
+    /// The time of this cycle does not count: the card may make no requests.
+    pub pauses: Signal<In, Bit>,
     /// It is over while writes are in flight: an error of the device; registered.
     pub is_overdue: Signal<Out, Bit>,
 
@@ -387,6 +389,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         let is_done = has_report && has_owner;
         self.watch.is_waiting.next = has_owner && !has_report;
         self.watch.limit.next = self.limit.val();
+        self.watch.pauses.next = self.pauses.val();
         self.is_overdue.next = self.watch.is_overdue.val();
         let is_refused = self.reports.tx.beat.val();
         let owner = self.owners.tx.beat.val();

@@ -110,6 +110,8 @@ pub struct ReadEngine<
 
     /// Time after which a read is given up, in units of 1024 cycles; zero for none.
     pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
+    /// The time of this cycle does not count: the card may make no requests.
+    pub pauses: Signal<In, Bit>,
     /// Reads that were given up, and that the host may still answer; registered.
     pub quarantined: Signal<Out, Bits<TAGS>>,
     /// They have half of all tags, or more; a function of registers.
@@ -180,6 +182,7 @@ impl<
         self.is_unexpected.next = self.buffer.is_unexpected.val();
         StreamTx::link(&mut self.tx, &mut self.buffer.tx);
         self.buffer.limit.next = self.limit.val();
+        self.buffer.pauses.next = self.pauses.val();
         self.quarantined.next = self.buffer.quarantined.val();
         self.has_lost_half.next = self.buffer.has_lost_half.val();
         self.tags_used.next = self.buffer.tags_used.val();

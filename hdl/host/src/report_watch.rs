@@ -13,7 +13,8 @@
 //! Latency 1 cycle.
 //!
 //! 1. `is_overdue` rises when `is_waiting` has been high for `limit` units of [`LIMIT_CYCLES`], and falls with it.
-//! 2. A limit of zero is none. A new limit also counts for the time before it.
+//! 2. Cycles in which `pauses` is high do not count: the writes may wait for the right to be requested.
+//! 3. A limit of zero is none. A new limit also counts for the time before it.
 //!
 //! Design decision 12.
 use crate::chunk_buffer::UNIT_BITS;
@@ -34,6 +35,8 @@ pub struct ReportWatch {
     pub reset: Signal<In, Bit>,
     /// A write is in flight, and the host reports none in this cycle.
     pub is_waiting: Signal<In, Bit>,
+    /// The time of this cycle does not count.
+    pub pauses: Signal<In, Bit>,
     /// Longest time of that, in units of 1024 cycles; zero for none.
     pub limit: Signal<In, Bits<HOST_LIMIT_BITS>>,
     /// It has lasted so long; registered.
@@ -52,7 +55,8 @@ impl Logic for ReportWatch {
         let limit = self.limit.val();
         let units = waited.get_bits::<HOST_LIMIT_BITS>(UNIT_BITS);
         let is_over = limit.any() && units >= limit;
-        self.waited.d.next = select(is_waiting, select(is_over, waited, waited + 1), bits::<CYCLE_BITS>(0));
+        let counts = !is_over && !self.pauses.val();
+        self.waited.d.next = select(is_waiting, select(counts, waited + 1, waited), bits::<CYCLE_BITS>(0));
         self.overdue.d.next = is_waiting && is_over;
         self.is_overdue.next = self.overdue.q.val();
     }
@@ -103,6 +107,17 @@ mod tests {
             bench.block.is_waiting.next = false;
             bench.tick();
         }
+    }
+
+    #[test]
+    fn a_pause_does_not_count() {
+        let mut bench = bench();
+        assert_eq!(waits(&mut bench, 2, LIMIT_CYCLES), None);
+        bench.block.pauses.next = true;
+        assert_eq!(waits(&mut bench, 2, 3 * LIMIT_CYCLES), None);
+        bench.block.pauses.next = false;
+        assert_eq!(waits(&mut bench, 2, LIMIT_CYCLES + 1), None);
+        assert_eq!(waits(&mut bench, 2, 1), Some(0));
     }
 
     #[test]

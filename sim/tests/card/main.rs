@@ -267,11 +267,11 @@ fn a_card_waits_for_its_right(width_bits: u32) -> Result<()> {
     let options = [CardOptions::standard(width_bits); 2];
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 3)?;
     let (functions, losses) = function::flickering(&world, functions, Seed(3));
-    let moved = judged(&world, endurance::run(functions, Seed(3), 12_000))?;
+    let moved = judged(&world, endurance::run(functions, Seed(3), 30_000))?;
     lock(&world).finish()?;
     let losses = *losses.lock().expect("nobody has panicked");
     println!("{width_bits} bits: {losses:?}, {moved:?}");
-    ensure!(losses.busy > 10, "{losses:?}");
+    ensure!(losses.busy > 30, "{losses:?}");
     Ok(())
 }
 

@@ -268,6 +268,30 @@ fn without_a_limit_a_read_waits() {
 }
 
 #[test]
+fn a_read_is_not_given_up_in_a_pause() {
+    let mut bench = cleared(bench().in_lock_step());
+    bench.block.limit.next = bits(1);
+    bench.block.tx.ready.next = true;
+    bench.block.pauses.next = true;
+    reserve(&mut bench, 0, 7);
+    bench.tick();
+    bench.block.reserve.next = false;
+    for _ in 0..4 * LIMIT_CYCLES {
+        bench.settle();
+        assert!(!bench.block.tx.valid.val());
+        bench.tick();
+    }
+    bench.block.pauses.next = false;
+    let lost = (0..3 * LIMIT_CYCLES).find(|_| {
+        bench.settle();
+        let leaves = bench.block.tx.valid.val();
+        bench.tick();
+        leaves
+    });
+    assert!(lost.is_some_and(|cycles| cycles >= LIMIT_CYCLES), "given up after {lost:?} cycles");
+}
+
+#[test]
 fn half_of_all_tags_lost_is_reported() {
     let mut bench = cleared(bench().in_lock_step());
     bench.block.limit.next = bits(1);

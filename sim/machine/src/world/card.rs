@@ -544,13 +544,17 @@ impl Card {
         self.host_ports.bus_master.set(is_master);
     }
 
-    /// Requests a function-level reset, or ends the request. The card drains until it acknowledges, so what software has set up counts
-    /// until the end of the request; then the monitors forget it.
+    /// Requests a function-level reset, or ends the request. The card drains until it acknowledges, and cuts off at most one frame then,
+    /// as after a reset by register. What software has set up counts until the end of the request; then the monitors forget it.
     pub fn request_reset(&mut self, now_ps: u64, is_requested: bool) {
         self.instance.set(self.shell_ports.reset_request, is_requested.into());
-        if !is_requested {
+        if is_requested {
+            self.transmit.reset(now_ps);
+        } else {
             self.host.forget(now_ps);
             self.host_ports.bus_master.forget();
+            // The MAC knows of this reset from its beginning.
+            self.host.take_reset();
         }
     }
 

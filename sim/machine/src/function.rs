@@ -180,7 +180,7 @@ impl SimulatedFunction {
             Mappings { next_address: FIRST_ADDRESS, free: Vec::new(), buffers: BTreeMap::new(), random };
         let mappings = Mutex::new(mappings);
         let ownership = lock(&world).host(card).ownership().clone();
-        lock(&world).card_mut(card).set_bus_master(false);
+        lock(&world).set_bus_master(card, false);
         let is_closed = AtomicBool::new(false);
         SimulatedFunction { world, card, registers, doorbells, config, ownership, mappings, is_closed }
     }
@@ -208,7 +208,7 @@ impl SimulatedFunction {
         let mut config = lock(&self.config);
         config.reset();
         let mut world = lock(&self.world);
-        world.card_mut(self.card).set_bus_master(config.bus_master());
+        world.set_bus_master(self.card, config.bus_master());
         reset_outcome(world.reset_function(self.card))
     }
 
@@ -288,7 +288,7 @@ impl Function for SimulatedFunction {
         let mut config = lock(&self.config);
         let effect = config.write(offset.into(), bytes);
         let mut world = lock(&self.world);
-        world.card_mut(self.card).set_bus_master(config.bus_master());
+        world.set_bus_master(self.card, config.bus_master());
         match effect {
             Effect::Stored => Ok(()),
             Effect::Reset => reset_outcome(world.reset_function(self.card)),

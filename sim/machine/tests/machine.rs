@@ -441,6 +441,7 @@ fn a_driver_reaches_a_card_through_its_function() -> Result<()> {
     let found = function.world().card_mut(0).log_mut().take();
     assert!(found.len() == 3 && found.iter().all(|found| found.rule == Rule::BusMaster), "{found:?}");
     // A function-level reset in the middle of a copy is acknowledged, and ends the copy.
+    registers.write64(0x2020, 0);
     function.write_config(COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER).to_le_bytes())?;
     registers.write64(0x2010, 8 << 16 | 17);
     registers.write64(0x2018, 1);

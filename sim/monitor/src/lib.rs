@@ -97,14 +97,24 @@ impl Monitor {
         self.port.register(offset, value);
     }
 
-    /// Software resets the card, which then forgets all objects. Frames that are in the MAC may still leave.
-    pub fn reset(&mut self, now_ps: u64) {
+    /// Software resets the card, which then ends what it has begun, and forgets all objects.
+    pub fn reset(&mut self) {
         let numbers: Vec<u32> = self.queue_pairs.keys().copied().collect();
         for number in numbers {
             self.change(number, |_| None);
-            self.confirm(number, now_ps);
         }
         (self.handles, self.pending) = Default::default();
+    }
+
+    /// Software knows that a reset has ended. Frames that are in the MAC may still leave.
+    pub fn end_reset(&mut self, now_ps: u64) {
+        let is_ending = |entry: &Entry| {
+            entry.now.is_none() && entry.before.as_ref().is_some_and(|before| before.until_ps.is_none())
+        };
+        let ending = self.queue_pairs.iter().filter(|(_, entry)| is_ending(entry)).map(|(number, _)| *number);
+        for number in ending.collect::<Vec<u32>>() {
+            self.confirm(number, now_ps);
+        }
     }
 
     /// Software posts a command and rings the doorbell.

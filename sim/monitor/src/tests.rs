@@ -440,9 +440,17 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         bench.sends(&send_only(SEND_PSN.add(1), 5));
     }),
     (Rule::Destination, "a frame long after a reset", |bench| {
-        bench.monitor.reset(bench.now_ps);
-        bench.now_ps += 2 * LINGER_PS;
+        bench.monitor.reset();
+        bench.now_ps += 200 * LINGER_PS;
         bench.sends(&send_only(SEND_PSN, 5));
+        assert_eq!(bench.rules(), [], "it ends what it has begun");
+        bench.monitor.end_reset(bench.now_ps);
+        bench.now_ps += LINGER_PS / 2;
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        assert_eq!(bench.rules(), []);
+        bench.monitor.end_reset(bench.now_ps);
+        bench.now_ps += LINGER_PS;
+        bench.sends(&send_only(SEND_PSN.add(2), 5));
     }),
     (Rule::Solicited, "SE in a WRITE", |bench| {
         let write = draft(Operation::WriteOnly, SEND_PSN, &[reth(5)], 5).asking();

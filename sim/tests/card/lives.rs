@@ -3,7 +3,7 @@
 //! Requests and responses of the former life are still under way then, in the card, on the wire, and at the peer, which does not
 //! know. What must hold when the answer to the reset has come: nothing of the former life changes memory any more, whether it was
 //! requested by the queue pair or by its peer; the queue pair can be connected again at once, and its messages arrive.
-use crate::function::{BYTES, End, fill, pairs};
+use crate::function::{End, fill, pairs};
 use crate::hosts::{Host, Turns, any_pmtu, connect, open};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
@@ -80,7 +80,7 @@ impl Run {
         for (side, End { queue_pair, window, remote }) in ends {
             let number = queue_pair.number();
             let queue_pair = queue_pair.reset().map_err(Error::from)?;
-            window.write(0, &[CANARY; BYTES])?;
+            window.write(0, &vec![CANARY; window.len()])?;
             let queue_pair = queue_pair.initialize(rights).map_err(Error::from)?;
             ensure!(queue_pair.number() == number);
             fresh.push(queue_pair);
@@ -115,7 +115,7 @@ impl Life {
 
     /// Checks that the window has this at its beginning, and else what the end of the former life left.
     fn check(&self, begin: &[u8]) -> Result<()> {
-        let mut found = vec![0; BYTES];
+        let mut found = vec![0; self.window.len()];
         self.window.read(0, &mut found)?;
         let (message, rest) = found.split_at(begin.len());
         ensure!(message == begin, "queue pair {:#x}: the message", self.queue_pair.number());
@@ -124,9 +124,14 @@ impl Life {
     }
 }
 
-/// Ends the lives of all queue pairs of two cards in full traffic, once in each round, and sends a message in each next life. Returns
+/// Ends the lives of all queue pairs of two cards in full traffic of messages of some bytes, once in each round, and sends a message in each next life. Returns
 /// how many messages of former lives were not done.
-pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, rounds: usize) -> Result<usize> {
+pub(crate) fn rounds(
+    functions: [Arc<dyn Function>; 2],
+    bytes: usize,
+    seed: Seed,
+    rounds: usize,
+) -> Result<usize> {
     let mut run = Run {
         hosts: open(functions, seed)?,
         random: seed.stream("lives"),
@@ -135,7 +140,7 @@ pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, rounds: usiz
         done: Vec::new(),
     };
     for _ in 0..rounds {
-        let mut ends = pairs(&run.hosts, &mut run.random)?;
+        let mut ends = pairs(&run.hosts, bytes, &mut run.random)?;
         fill(&run.hosts, &mut ends)?;
         let turns = run.random.random_range(0..IDLE_UNTIL);
         run.turn_times(turns)?;

@@ -279,7 +279,10 @@ fn a_card_waits_for_its_right(width_bits: u32) -> Result<()> {
 fn functions_are_reset_in_traffic(width_bits: u32) -> Result<()> {
     let options = [CardOptions::standard(width_bits); 2];
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 4)?;
-    let owed = judged(&world, function::resets(&world, &functions, Seed(4), 9))?;
+    let owed = judged(
+        &world,
+        function::resets(&world, &functions, function::message_bytes(width_bits), Seed(4), 9),
+    )?;
     ensure!(owed > 5, "the host owed answers {owed} times");
     lock(&world).finish()?;
     Ok(())
@@ -289,7 +292,7 @@ fn functions_are_reset_in_traffic(width_bits: u32) -> Result<()> {
 fn numbers_are_reused_at_once(width_bits: u32) -> Result<()> {
     let options = [CardOptions::standard(width_bits); 2];
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 5)?;
-    let flushed = judged(&world, lives::rounds(functions, Seed(5), 4))?;
+    let flushed = judged(&world, lives::rounds(functions, function::message_bytes(width_bits), Seed(5), 4))?;
     ensure!(flushed > 20, "{flushed} messages were not done");
     lock(&world).finish()?;
     Ok(())

@@ -34,7 +34,7 @@ use crate::world::clock::SECOND_PS;
 use link::Link;
 use rand_chacha::ChaCha8Rng;
 use read::Reads;
-use registers::Registers;
+use registers::{Heard, Registers};
 use rnic_driver::Ownership;
 use rnic_layout::doorbell::SEND;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
@@ -233,6 +233,7 @@ impl Host {
         let access = RegisterAccess { bar: Bar::Registers, offset, operation };
         self.posted.hear(&access, &mut self.memory);
         self.overhear(now_ps, &access);
+        self.overheard.end_reset(now_ps);
     }
 
     /// Takes the oldest interrupt.
@@ -380,7 +381,10 @@ impl Host {
 
     /// Processes one cycle of the register slave, whose next inputs are in [`Registers::drives`] afterwards.
     pub fn register_cycle(&mut self, now_ps: u64, from: &FromSlave, log: &mut Log) {
-        let begins = self.registers.cycle(now_ps, from, &self.options, log);
+        let Heard { begins, answered } = self.registers.cycle(now_ps, from, &self.options, log);
+        if let Some((access, value)) = answered {
+            self.overheard.answer(now_ps, &access, value);
+        }
         if let Some(access) = begins {
             self.overhear(now_ps, &access);
         }
@@ -394,7 +398,7 @@ impl Host {
         let (memory, order) = (&self.memory, &mut self.order);
         let is_whole = strobe == 0xff;
         match bar {
-            Bar::Registers if is_whole => self.overheard.register(now_ps, offset, value, memory, order),
+            Bar::Registers if is_whole => self.overheard.register(offset, value, memory, order),
             Bar::Registers => {}
             Bar::Doorbells => {
                 order.doorbell(offset, value, strobe);

@@ -56,6 +56,15 @@ pub enum Operation {
     },
 }
 
+/// What happens in a cycle of the register slave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// An access begins.
+    pub begins: Option<RegisterAccess>,
+    /// An access is answered without an error: with this value, if it is a read.
+    pub answered: Option<(RegisterAccess, u64)>,
+}
+
 /// A register access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterAccess {
@@ -244,14 +253,8 @@ impl Registers {
     }
 
     /// Processes one cycle. Returns the access that begins, if one does.
-    pub fn cycle(
-        &mut self,
-        now_ps: u64,
-        from: &FromSlave,
-        options: &HostOptions,
-        log: &mut Log,
-    ) -> Option<RegisterAccess> {
-        self.advance(now_ps, from, options, log);
+    pub fn cycle(&mut self, now_ps: u64, from: &FromSlave, options: &HostOptions, log: &mut Log) -> Heard {
+        let answered = self.advance(now_ps, from, options, log);
         let mut begins = None;
         if self.active.is_none()
             && let Some(waiting) = self.waiting.pop_front_if(|waiting| waiting.arrives_ps <= now_ps)
@@ -260,7 +263,7 @@ impl Registers {
             self.begin(waiting, options);
         }
         self.drive(options);
-        begins
+        Heard { begins, answered }
     }
 
     fn begin(&mut self, waiting: Waiting, options: &HostOptions) {
@@ -277,8 +280,15 @@ impl Registers {
         self.active = Some(Active { waiting, address_in, data_in, cycles: 0 });
     }
 
-    /// Evaluates the outputs of the slave, which belong to the inputs of this cycle.
-    fn advance(&mut self, now_ps: u64, from: &FromSlave, options: &HostOptions, log: &mut Log) {
+    /// Evaluates the outputs of the slave, which belong to the inputs of this cycle. Returns an access that it has answered without an
+    /// error, and the value.
+    fn advance(
+        &mut self,
+        now_ps: u64,
+        from: &FromSlave,
+        options: &HostOptions,
+        log: &mut Log,
+    ) -> Option<(RegisterAccess, u64)> {
         let drives = &mut self.drives;
         drives.awvalid &= !from.awready;
         drives.wvalid &= !from.wready;
@@ -288,9 +298,9 @@ impl Registers {
         let is_write = operation.is_some() && !is_read;
         if (from.write_answer.is_some() && !is_write) || (from.read_answer.is_some() && !is_read) {
             log.report(now_ps, Rule::Answer, || "the register slave answers without being asked".into());
-            return;
+            return None;
         }
-        let Some(active) = &mut self.active else { return };
+        let active = self.active.as_mut()?;
         let answer = if is_read {
             from.read_answer.filter(|_| drives.rready)
         } else {
@@ -303,7 +313,7 @@ impl Registers {
         let result = match answer {
             Some((value, 0)) => Ok(value),
             Some((_, response)) => Err(AccessError::Refused { access, response }),
-            None if active.cycles <= ANSWER_CYCLES_MAX => return,
+            None if active.cycles <= ANSWER_CYCLES_MAX => return None,
             None => {
                 log.report(now_ps, Rule::Answer, || format!("{access:?}: no answer"));
                 Err(AccessError::NoAnswer { access })
@@ -312,9 +322,11 @@ impl Registers {
         *drives = ToSlave::default();
         self.accesses += 1;
         let back_ps = options.register_latency.draw_ps(&mut self.random);
+        let answered = result.as_ref().ok().map(|value| (access, *value));
         if let Some(Active { waiting, .. }) = self.active.take() {
             self.finish(waiting.ticket, now_ps + back_ps, waiting.is_posted, result);
         }
+        answered
     }
 
     fn drive(&mut self, options: &HostOptions) {

@@ -4,7 +4,7 @@
 //! Commands count from the moment at which their doorbell begins, which is before the card can execute them. Doorbells in two
 //! halves are not evaluated; a test that uses them informs [`OrderMonitor`] itself.
 use super::order::{OrderMonitor, Ring, RingKind};
-use crate::host::Memory;
+use crate::host::{Bar, Memory, Operation, RegisterAccess};
 use rnic_layout::admin::{Body, Command, CommandOpcode, CreateRegion, Translation};
 use rnic_layout::doorbell::{RECEIVE, SHARED_RECEIVE, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, PAGE_ENTRIES_LOG2, WQE_SLOT_BYTES};
@@ -12,6 +12,7 @@ use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::registers::{
     AdminControl, Control, EventQueueControl, REG_ADMIN_ANSWER_BASE, REG_ADMIN_COMMAND_BASE,
     REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL, REG_CONTROL, REG_EVENT_QUEUE_BASE, REG_EVENT_QUEUE_CONTROL,
+    REG_STATUS, Status,
 };
 use rnic_layout::state::{AttributeMask, QpState};
 use rnic_monitor::Monitor;
@@ -101,22 +102,30 @@ impl Overheard {
         &mut self.port
     }
 
+    /// Software reads a register, and learns from it when a reset has ended.
+    pub fn answer(&mut self, now_ps: u64, access: &RegisterAccess, value: u64) {
+        let is_status = access.bar == Bar::Registers
+            && access.offset == u64::from(REG_STATUS.offset)
+            && access.operation == Operation::Read;
+        if is_status && Status::parse(&value.to_le_bytes()).is_ok_and(|status| !status.resetting) {
+            self.end_reset(now_ps);
+        }
+    }
+
+    /// A reset has ended, if one was running.
+    pub fn end_reset(&mut self, now_ps: u64) {
+        self.port.end_reset(now_ps);
+    }
+
     /// Software writes a register of eight bytes in BAR 0.
-    pub fn register(
-        &mut self,
-        now_ps: u64,
-        offset: u64,
-        value: u64,
-        memory: &Memory,
-        order: &mut OrderMonitor,
-    ) {
+    pub fn register(&mut self, offset: u64, value: u64, memory: &Memory, order: &mut OrderMonitor) {
         let bytes = value.to_le_bytes();
         self.port.register(offset, value);
         let is = |register: rnic_layout::registers::Register| u64::from(register.offset) == offset;
         if is(REG_CONTROL) {
             if Control::parse(&bytes).is_ok_and(|control| control.reset) {
                 let mut port = std::mem::take(&mut self.port);
-                port.reset(now_ps);
+                port.reset();
                 *self = Overheard { port, has_reset: true, ..Overheard::default() };
                 order.forget_all();
             }
@@ -295,7 +304,7 @@ mod tests {
         }
 
         fn register(&mut self, offset: u32, value: u64) {
-            self.overheard.register(0, offset.into(), value, &self.memory, &mut self.order);
+            self.overheard.register(offset.into(), value, &self.memory, &mut self.order);
         }
 
         fn command(&mut self, opcode: CommandOpcode, object_number: u32, body: Body) {

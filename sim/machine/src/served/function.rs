@@ -174,7 +174,7 @@ impl Attached<'_> {
 
     /// Tells the card what software has written to the configuration space.
     fn follow_config(&mut self) {
-        self.world.card_mut(self.function.card).set_bus_master(self.function.config.bus_master());
+        self.world.set_bus_master(self.function.card, self.function.config.bus_master());
     }
 
     fn end_mapping(&mut self, address: u64) {

@@ -9,7 +9,7 @@ use crate::host::{
     WriteRequest, WriteWord,
 };
 use crate::monitor::bus_master::{BusMasterMonitor, Offer, Offers};
-use crate::monitor::counters::Seen;
+use crate::monitor::counters::{self, Seen, Uncounted};
 use crate::monitor::stream::StreamMonitor;
 use crate::monitor::trail::Moment;
 use crate::monitor::{Log, Rule};
@@ -430,6 +430,7 @@ pub struct Card {
     host: Host,
     receive: MacReceive,
     transmit: MacTransmit,
+    uncounted: Uncounted,
     log: Log,
     trace_ps: Option<u64>,
     /// Time at which its clocks were stopped; `None` while they run.
@@ -480,6 +481,7 @@ impl Card {
                 host: Host::new(options.host, lanes, seed, name),
                 receive: MacReceive::new(lanes, options.bits_per_second),
                 transmit: MacTransmit::new(lanes, options.bits_per_second),
+                uncounted: Uncounted::default(),
                 log: Log::new(name),
                 trace_ps: None,
                 stands_since_ps: None,
@@ -539,7 +541,7 @@ impl Card {
     }
 
     /// Lets the card reach its host, or not: the function is bus master, or ends to be it.
-    pub fn set_bus_master(&mut self, is_master: bool) {
+    pub(super) fn set_bus_master(&mut self, is_master: bool) {
         self.instance.set(self.shell_ports.bus_master, is_master.into());
         self.host_ports.bus_master.set(is_master);
     }
@@ -591,6 +593,18 @@ impl Card {
     /// Counts of what crossed its ports.
     pub fn seen(&self) -> Seen {
         Seen { received: self.receive.received(), sent: self.transmit.sent(), traffic: self.host.traffic() }
+    }
+
+    /// Checks a snapshot of its counters. Those that a reset explains have been taken away.
+    pub(super) fn check_counters(&mut self, now_ps: u64, snapshot: &[u64]) {
+        let expected = self.uncounted.leave_out(&self.seen());
+        counters::check(&mut self.log, now_ps, snapshot, &expected, true);
+    }
+
+    /// Takes note of what a snapshot lacks after a reset that began when its ports had seen `since`.
+    pub(super) fn excuse(&mut self, now_ps: u64, snapshot: &[u64], since: &Seen) {
+        let seen = self.seen();
+        self.uncounted.add(&mut self.log, now_ps, snapshot, &seen, since);
     }
 
     /// Frames that the MAC has not delivered completely.

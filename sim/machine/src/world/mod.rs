@@ -26,7 +26,7 @@ pub use clock::{Clock, ClockOptions};
 pub use failure::Failure;
 
 use crate::host::{AccessError, Bar, Host, Operation, RegisterAccess, Ticket};
-use crate::monitor::counters;
+use crate::monitor::counters::Seen;
 use crate::wire::record::Recorder;
 use crate::wire::{Direction, Frame, Station, WireCounts, WireOptions};
 use anyhow::{Context, Result, ensure};
@@ -461,10 +461,24 @@ impl World {
         })
     }
 
+    /// Runs the world until the card has answered all register accesses, as far as it answers: no access of the configuration space
+    /// passes a posted write.
+    fn finish_accesses(&mut self, card: usize) {
+        self.wait_for(card);
+        let end_ps = self.now_ps + ACCESS_PS_MAX;
+        while self.cards[card].host().registers_under_way() > 0 && self.now_ps < end_ps && self.step() {}
+    }
+
+    /// Gives a card the right to be bus master, or takes it, after all register writes that were made before.
+    pub fn set_bus_master(&mut self, card: usize, is_master: bool) {
+        self.finish_accesses(card);
+        self.cards[card].set_bus_master(is_master);
+    }
+
     /// Resets the function of a card: asks for it, and runs the world until the card says that it is done. Returns whether it has, within
     /// the time that PCI Express gives it.
     pub fn reset_function(&mut self, card: usize) -> bool {
-        self.wait_for(card);
+        self.finish_accesses(card);
         let end_ps = self.now_ps + FUNCTION_RESET_PS_MAX;
         self.cards[card].request_reset(self.now_ps, true);
         while !self.cards[card].reset_is_done() && self.now_ps < end_ps && self.step() {}
@@ -554,6 +568,33 @@ impl World {
     /// # Errors
     /// If the world does not come to rest, or a rule is violated.
     pub fn finish(&mut self) -> Result<(), RegisterError> {
+        self.rest()?;
+        for card in 0..self.cards.len() {
+            let snapshot = self.counters(card)?;
+            let now_ps = self.now_ps;
+            let card = &mut self.cards[card];
+            card.check_counters(now_ps, &snapshot);
+            card.check_end(now_ps);
+        }
+        Ok(self.check()?)
+    }
+
+    /// Runs the world until it is at rest, and excuses cards from counting what came while they were reset, since their ports had seen
+    /// `since`, one for each card.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish), and if a reset does not explain what a card has not counted.
+    pub fn excuse_resets(&mut self, since: &[Seen]) -> Result<(), RegisterError> {
+        self.rest()?;
+        for (card, since) in since.iter().enumerate() {
+            let snapshot = self.counters(card)?;
+            self.cards[card].excuse(self.now_ps, &snapshot, since);
+        }
+        Ok(self.check()?)
+    }
+
+    /// Runs the world until it is at rest.
+    fn rest(&mut self) -> Result<(), Box<Failure>> {
         let mut quiet_since_ps = self.now_ps;
         let end_ps = self.now_ps + DRAIN_PS_MAX;
         while self.now_ps < quiet_since_ps + SETTLE_PS {
@@ -567,19 +608,11 @@ impl World {
                     // The log of each card says what stays in flight.
                     let now_ps = self.now_ps;
                     self.cards.iter_mut().for_each(|card| card.check_end(now_ps));
-                    return Err(self.failure(&format!("the world does not come to rest: {unrest}")).into());
+                    return Err(self.failure(&format!("the world does not come to rest: {unrest}")));
                 }
             }
         }
-        for card in 0..self.cards.len() {
-            let snapshot = self.counters(card)?;
-            let now_ps = self.now_ps;
-            let card = &mut self.cards[card];
-            let seen = card.seen();
-            counters::check(card.log_mut(), now_ps, &snapshot, &seen, true);
-            card.check_end(now_ps);
-        }
-        Ok(self.check()?)
+        Ok(())
     }
 
     /// Returns whether nothing is in flight: no frame on a wire, no access of a card or to it. A card may still have work that

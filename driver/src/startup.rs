@@ -104,7 +104,7 @@ impl Limits {
     pub(crate) fn pages_log2(&self) -> u32 {
         match self.memory.pages_log2 {
             0 => PAGE_ENTRIES_LOG2,
-            log2 => u32::from(log2).min(PAGE_ENTRIES_LOG2),
+            log2 => log2.into(),
         }
     }
 }

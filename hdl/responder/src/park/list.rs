@@ -18,7 +18,7 @@ pub(super) const COUNT_BITS: usize = 7;
 /// The parked packets of a receive ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct List {
-    /// There are some.
+    /// The ring has parked packets; without them `head` and `tail` mean nothing.
     pub holds: Bit,
     /// Entry of the oldest.
     pub head: Bits<ENTRY_BITS>,

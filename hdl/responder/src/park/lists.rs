@@ -17,7 +17,7 @@ use rnic_kernel::prelude::*;
 /// A record that is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Change {
-    /// One is.
+    /// A record is written in this cycle; without it the others mean nothing.
     pub enable: Bit,
     pub ring: Bits<RING_BITS>,
     pub list: List,

@@ -263,7 +263,7 @@ impl Monitor {
                 }
                 (Class::Response, Some(row)) => {
                     if let Some(requester) = &mut queue_pair.requester {
-                        requester.answered(now_ps, &packet, row);
+                        requester.answered(&queue_pair.set_up, now_ps, &packet, row);
                     }
                 }
                 _ => {}

@@ -103,6 +103,9 @@ pub(crate) struct Requester {
     progress_ps: u64,
     /// Times of what came after that: the timer of the card may still run as if it had not.
     unread_ps: VecDeque<u64>,
+    /// Time of a response that came when the timer had run out and nothing was sent again: the card had gone back before, and what it
+    /// sends again may wait for other queue pairs until long after the response.
+    overdue_ps: Option<u64>,
 }
 
 impl Requester {
@@ -120,6 +123,7 @@ impl Requester {
             unit_ps: TIMER_UNIT_PS,
             progress_ps: 0,
             unread_ps: VecDeque::new(),
+            overdue_ps: None,
         }
     }
 
@@ -173,6 +177,8 @@ impl Requester {
         }
         self.next = psn.add(count);
         if psn == self.unsent {
+            // A card that goes on has not gone back. What was on its way before may leave for a while.
+            self.overdue_ps.take_if(|overdue_ps| *overdue_ps + UNREAD_PS < now_ps);
             // One message takes at most half of them, or its length breaks a rule already.
             let open = self.unsent.sub(self.unacknowledged.value()).value() + count.min(HALF_WINDOW);
             findings.ensure(Rule::RequestPsn, open <= HALF_WINDOW, || {
@@ -198,11 +204,9 @@ impl Requester {
     fn go_back(&mut self, set_up: &SetUp, now_ps: u64, psn: Psn, findings: &mut Findings) {
         let timeout_ps = self.unit_ps << set_up.timeout;
         self.read(now_ps);
-        let is_waiting = self.unacknowledged != self.unsent || !self.unread_ps.is_empty();
         // The timer starts when the card issues a packet, which is before it is seen here.
-        let early_ps = UNREAD_PS.min(timeout_ps / 2);
-        let is_late = set_up.timeout != 0 && is_waiting && now_ps + early_ps >= self.progress_ps + timeout_ps;
-        let may = psn.is_before(self.unsent) && (self.losses > 0 || is_late);
+        let is_late = self.has_run_out(set_up, now_ps + UNREAD_PS.min(timeout_ps / 2));
+        let may = psn.is_before(self.unsent) && (self.losses > 0 || is_late || self.overdue_ps.is_some());
         findings.ensure(Rule::RequestPsn, may, || {
             let since_ps = now_ps.saturating_sub(self.progress_ps);
             format!(
@@ -216,9 +220,16 @@ impl Requester {
             self.progress_ps =
                 (self.progress_ps + timeout_ps).clamp(now_ps.saturating_sub(UNREAD_PS), now_ps);
             self.unread_ps.clear();
-        } else {
+            self.overdue_ps = None;
+        } else if self.overdue_ps.take().is_none() {
             self.losses = self.losses.saturating_sub(1);
         }
+    }
+
+    /// Returns whether the timer of the card has run out at a time.
+    fn has_run_out(&self, set_up: &SetUp, at_ps: u64) -> bool {
+        let is_waiting = self.unacknowledged != self.unsent || !self.unread_ps.is_empty();
+        set_up.timeout != 0 && is_waiting && at_ps >= self.progress_ps + (self.unit_ps << set_up.timeout)
     }
 
     /// Notes that the card knows the responses which have arrived long enough ago.
@@ -279,12 +290,15 @@ impl Requester {
     }
 
     /// Notes a response that arrives.
-    pub(crate) fn answered(&mut self, now_ps: u64, packet: &PacketRepr, row: &Opcode) {
+    pub(crate) fn answered(&mut self, set_up: &SetUp, now_ps: u64, packet: &PacketRepr, row: &Opcode) {
         let psn = packet.bth.psn;
         if !psn.is_before(self.unsent) || psn.is_before(self.unacknowledged) {
             return;
         }
         self.read(now_ps);
+        if self.has_run_out(set_up, now_ps) {
+            self.overdue_ps = Some(now_ps);
+        }
         self.unread_ps.push_back(now_ps);
         let syndrome = packet.extended_headers().find_map(|header| match header {
             ExtendedRepr::Aeth(aeth) => Some(aeth.meaning()),

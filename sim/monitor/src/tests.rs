@@ -514,6 +514,28 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         assert_eq!(bench.rules(), []);
         bench.sends(&send_only(SEND_PSN, 5));
     }),
+    (Rule::RequestPsn, "a card that has gone on does not go back for a timer that had run out", |bench| {
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.now_ps += 2 * 4_096_000 + 1_000_000;
+        bench.arrives(ack(SEND_PSN, ACK, 1));
+        bench.now_ps += 50_000_000;
+        bench.sends(&send_only(SEND_PSN, 5));
+        assert_eq!(bench.rules(), [], "it had gone back, and others were before it");
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+        bench.now_ps += 2 * 4_096_000 + 1_000_000;
+        bench.arrives(ack(SEND_PSN.add(1), ACK, 2));
+        bench.now_ps += 50_000_000;
+        bench.sends(&send_only(SEND_PSN.add(2), 5));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&send_only(SEND_PSN.add(1), 5));
+    }),
+    (Rule::RequestPsn, "an ACK that came before the timer had run out", |bench| {
+        bench.sends(&send_only(SEND_PSN, 5));
+        bench.now_ps += 2 * 4_096_000 - 1_000_000;
+        bench.arrives(ack(SEND_PSN, ACK, 1));
+        bench.now_ps += 50_000_000;
+        bench.sends(&send_only(SEND_PSN, 5));
+    }),
     (Rule::RequestPsn, "an ACK that the card has read starts the timer again", |bench| {
         // T is 80 us.
         bench.monitor.register(REG_TIMER_UNIT.offset.into(), 10_000);

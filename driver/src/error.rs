@@ -146,6 +146,27 @@ pub enum Error {
         /// Largest value allowed.
         max: u64,
     },
+    /// A completion queue cannot become so small: requests in flight have reserved more CQEs.
+    #[error(
+        "completion queue {number} cannot have {asked} CQEs: {reserved} are reserved by requests in flight; wait for completions, or \
+         ask for at least as many"
+    )]
+    Reserved {
+        /// Number of the queue.
+        number: u32,
+        /// CQEs that were asked for.
+        asked: u32,
+        /// CQEs that are reserved.
+        reserved: u32,
+    },
+    /// A poller has the completion queue.
+    #[error(
+        "completion queue {number} is in the hands of a poller; resize it there, or drop the poller first"
+    )]
+    Polled {
+        /// Number of the queue.
+        number: u32,
+    },
     /// Objects of different cards or protection domains were combined.
     #[error("{what} belong to different {owner}; use objects of one")]
     Mixed {

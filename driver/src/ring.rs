@@ -11,7 +11,7 @@
 //! Indices run freely and are masked where they address memory, so a full ring differs from an empty one. The memory is
 //! anything that implements [`Words`]: the tests of the handshake run the same code over the atomics of a model checker.
 
-use rnic_layout::queue::phase;
+use rnic_layout::queue::{UNWRITTEN, phase};
 use std::sync::atomic::Ordering;
 
 /// Memory in 64-bit words, shared with the card. Byte *n* of an entry is byte *n mod 8*, in memory order, of word *n / 8*.
@@ -151,6 +151,18 @@ impl PhaseRing {
         self.index
     }
 
+    /// Marks all entries of `BYTES` bytes as unwritten. A zeroed ring that is read from another index than 0 on needs it: half of the
+    /// entries have phase 0 in their first pass.
+    pub fn clear<const BYTES: usize>(&self, words: &impl Words) {
+        let last = WORD_BYTES - 1;
+        let mark = std::array::from_fn(|place| if place == last { UNWRITTEN } else { 0 });
+        let words_each = BYTES / WORD_BYTES;
+        for entry in 0..1 << self.log2 {
+            // The command that gives the ring to the card publishes it.
+            words.store(entry * words_each + words_each - 1, u64::from_ne_bytes(mark), Ordering::Relaxed);
+        }
+    }
+
     /// Takes the next entry; `None` if the card has not written it yet.
     pub fn next<const BYTES: usize>(&mut self, words: &impl Words) -> Option<[u8; BYTES]> {
         let entry = self.peek(words)?;
@@ -173,7 +185,8 @@ impl PhaseRing {
         let (last, others) = chunks.split_last_mut()?;
         // The acquire load of the word with the phase bit makes all earlier writes of the entry visible.
         *last = words.load(first + others.len(), Ordering::Acquire).to_ne_bytes();
-        if (last[WORD_BYTES - 1] & 1 == 1) != phase(self.index, self.log2) {
+        let marks = last[WORD_BYTES - 1];
+        if marks == UNWRITTEN || (marks & 1 == 1) != phase(self.index, self.log2) {
             return None;
         }
         for (place, chunk) in others.iter_mut().enumerate() {

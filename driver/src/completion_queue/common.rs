@@ -27,8 +27,8 @@ pub(super) struct Common {
     pub(super) device: Arc<DeviceShared>,
     /// Number of the queue on the card.
     pub(super) number: u32,
-    /// Number of CQEs.
-    pub(super) entries: u32,
+    /// Number of CQEs, which a resize changes.
+    entries: AtomicU32,
     pub(super) signal: Arc<CompletionSignal>,
     /// Number of CQEs that no posted request has reserved.
     unreserved: AtomicU32,
@@ -47,12 +47,28 @@ impl Common {
         Self {
             device,
             number,
-            entries,
+            entries: AtomicU32::new(entries),
             signal,
             unreserved: AtomicU32::new(entries),
             changes: Mutex::new(VecDeque::new()),
             has_changes: AtomicBool::new(false),
         }
+    }
+
+    /// Number of CQEs.
+    pub(super) fn entries(&self) -> u32 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number of CQEs, by whoever has the ring. Those that are added are unreserved; those that go were reserved before.
+    pub(super) fn set_entries(&self, entries: u32) {
+        let before = self.entries.swap(entries, Ordering::Relaxed);
+        self.unreserve(entries.saturating_sub(before));
+    }
+
+    /// Number of CQEs that are reserved.
+    pub(super) fn reserved(&self) -> u32 {
+        self.entries().saturating_sub(self.unreserved.load(Ordering::Relaxed))
     }
 
     /// Reserves `count` CQEs. Returns the number of CQEs that remain unreserved, or `None` and reserves none if there are fewer.

@@ -59,9 +59,15 @@ struct User {
 }
 
 /// The ring of a completion queue, and what its CQEs refer to.
+///
+/// A queue that is resized has another ring from some index on, which only the card knows: the answer to the command does not tell it.
+/// Each CQE is in one ring. So the reader looks for the next one in the ring that it reads, then in those that came after; when it is in
+/// one of these, all of the former rings has been read, and the card does not write to them any more.
 pub(super) struct Harvest {
-    pub(super) memory: Mapping,
+    memory: Mapping,
     ring: PhaseRing,
+    /// Rings of resizes that the reader has not reached, in order, with their size, log2.
+    next: VecDeque<(Mapping, u32)>,
     /// Consumer index of the last doorbell.
     published: u32,
     /// Number of CQEs that were read since the last doorbell and stay reserved until the next one.
@@ -88,6 +94,7 @@ impl Harvest {
         Self {
             memory,
             ring: PhaseRing::new(log2, INDEX_BITS),
+            next: VecDeque::new(),
             published: 0,
             held: 0,
             doorbell_after: (1 << log2) / DOORBELLS_PER_PASS,
@@ -98,6 +105,48 @@ impl Harvest {
             polls_to_drain: POLLS_PER_DRAIN,
             broken: None,
         }
+    }
+
+    /// Memory of all rings that the card may have.
+    pub(super) fn memory(&self) -> impl Iterator<Item = &Mapping> {
+        std::iter::once(&self.memory).chain(self.next.iter().map(|(memory, _)| memory))
+    }
+
+    /// Marks a ring of 2^`log2` CQEs as unwritten.
+    pub(super) fn clear(memory: &Mapping, log2: u32) {
+        PhaseRing::new(log2, INDEX_BITS).clear::<CQE_BYTES>(&memory.words());
+    }
+
+    /// Continues in a ring of 2^`log2` CQEs, which is marked as unwritten, after the last CQE of this one.
+    pub(super) fn continue_in(&mut self, common: &Common, memory: Mapping, log2: u32) {
+        self.next.push_back((memory, log2));
+        self.doorbell_after = (1 << log2) / DOORBELLS_PER_PASS;
+        let retires = self.users.iter().flatten().filter_map(|user| user.retire.as_ref());
+        let capacity = retires.map(|retire| retire.capacity()).max().unwrap_or(0);
+        self.reserve_pending(common, capacity);
+    }
+
+    /// Makes room for the completions of one CQE: polling reads a CQE when no completion is pending.
+    fn reserve_pending(&mut self, common: &Common, capacity: usize) {
+        let room = capacity.min(common.entries() as usize);
+        self.pending.reserve(room.saturating_sub(self.pending.len()));
+    }
+
+    /// Finds the next CQE: in the ring that is being read, or in one after it, which is then the one that is being read.
+    fn peek(&mut self) -> Option<[u8; CQE_BYTES]> {
+        let bytes = self.ring.peek(&self.memory.words());
+        if bytes.is_some() || self.next.is_empty() {
+            return bytes;
+        }
+        let at = self.ring.consumer_index();
+        let ring_of = |log2| PhaseRing::new(log2, INDEX_BITS).at(at);
+        let place = self
+            .next
+            .iter()
+            .position(|(memory, log2)| ring_of(*log2).peek::<CQE_BYTES>(&memory.words()).is_some())?;
+        let (memory, log2) = self.next.drain(..=place).next_back()?;
+        (self.memory, self.ring) = (memory, ring_of(log2));
+        self.ring.peek(&self.memory.words())
     }
 
     /// Returns whether the failure of the queue, or a completion of the kind that `arm` requests, waits to be polled.
@@ -178,7 +227,7 @@ impl Harvest {
         if self.broken.is_some() {
             return false;
         }
-        let Some(bytes) = self.ring.peek::<CQE_BYTES>(&self.memory.words()) else { return false };
+        let Some(bytes) = self.peek() else { return false };
         let cqe = match Cqe::parse(&bytes) {
             Ok(cqe) => cqe,
             Err(error) => {
@@ -233,9 +282,7 @@ impl Harvest {
                 if self.users.len() <= index {
                     self.users.resize_with(index + 1, || None);
                 }
-                // Polling reads a CQE when no completion is pending.
-                let room = retire.capacity().min(common.entries as usize);
-                self.pending.reserve(room.saturating_sub(self.pending.len()));
+                self.reserve_pending(common, retire.capacity());
                 self.users[index] = Some(User { qp_number, retire: Some(retire) });
             }
             Change::Flush(qp_number) => {

@@ -34,7 +34,7 @@ use crate::memory::Purpose;
 use crate::sync::{AtomicU64, Mutex, lock};
 use common::{Change, Common};
 use harvest::{CQE_BYTES, Harvest};
-use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
+use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue, ResizeCompletionQueue};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
 use std::fmt;
@@ -81,7 +81,48 @@ impl CompletionQueueShared {
 
     /// Number of CQEs of the queue.
     pub(crate) fn entries(&self) -> u32 {
-        self.common.entries
+        self.common.entries()
+    }
+
+    /// Moves the queue to a ring of 2^`log2` CQEs.
+    fn resize(&self, harvest: &mut Harvest, log2: u32) -> Result<(), Error> {
+        let (common, device) = (&self.common, self.device());
+        check_entries(device, log2)?;
+        let (before, after) = (common.entries(), 1 << log2);
+        // CQEs that were read stay reserved until the card knows it.
+        harvest.publish(common, Arm::Keep);
+        if common.reserve(before.saturating_sub(after)).is_none() {
+            let (number, reserved) = (common.number, common.reserved());
+            return Err(Error::Reserved { number, asked: after, reserved });
+        }
+        let resized = self.move_to(harvest, log2);
+        match resized {
+            Ok(()) => common.set_entries(after),
+            Err(_) => common.unreserve(before.saturating_sub(after)),
+        }
+        resized
+    }
+
+    /// Gives the card another ring. The CQEs that go are reserved.
+    fn move_to(&self, harvest: &mut Harvest, log2: u32) -> Result<(), Error> {
+        let (common, device) = (&self.common, self.device());
+        let memory = Mapping::new(&device.function, CQE_BYTES << log2, Purpose::Ring)?;
+        Harvest::clear(&memory, log2);
+        let body = ResizeCompletionQueue { entries_log2: log2 as u8, base: memory.device_address() };
+        let (opcode, body) = (CommandOpcode::ResizeCompletionQueue, Body::ResizeCompletionQueue(body));
+        match device.execute_with(opcode, common.number, body, &[&memory]) {
+            Ok(()) => {
+                harvest.continue_in(common, memory, log2);
+                Ok(())
+            }
+            Err(failure) => {
+                // If it is open whether the card has moved the queue, its CQEs may be in either ring.
+                if failure.is_open {
+                    harvest.continue_in(common, memory, log2);
+                }
+                Err(failure.error)
+            }
+        }
     }
 
     /// Number of the queue on the card.
@@ -235,9 +276,8 @@ impl Drop for CompletionQueueShared {
             return;
         }
         let harvest = lock(&self.harvest).take();
-        let memory = harvest.as_ref().map(|harvest| harvest.memory.share());
         let Common { device, number, .. } = &self.common;
-        let memory: Vec<_> = memory.iter().collect();
+        let memory: Vec<&Mapping> = harvest.iter().flat_map(|harvest| harvest.memory()).collect();
         let is_destroyed = device.destroy(CommandOpcode::DestroyCompletionQueue, *number, &memory);
         // Events of this queue are read before its number can be allocated again.
         self.events.ring().collect();
@@ -253,6 +293,12 @@ impl Drop for CompletionQueueShared {
 #[derive(Clone)]
 pub struct CompletionQueue {
     pub(crate) shared: Arc<CompletionQueueShared>,
+}
+
+/// Fails unless the card can have a queue of 2^`log2` CQEs.
+fn check_entries(device: &DeviceShared, log2: u32) -> Result<(), Error> {
+    let limit = u32::from(device.limits.queues.cqes_log2).min(CQES_LOG2_MAX);
+    check_option("completion_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())
 }
 
 impl Device {
@@ -273,8 +319,7 @@ impl Device {
             return Err(Error::Mixed { what: "completion queue and event queue", owner: "cards" });
         }
         let log2 = options.entries_log2;
-        let limit = u32::from(device.limits.queues.cqes_log2).min(CQES_LOG2_MAX);
-        check_option("completion_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
+        check_entries(device, log2)?;
         let memory = Mapping::new(&device.function, CQE_BYTES << log2, Purpose::Ring)?;
         let number = lock(&device.ids).completion_queues.allocate_lowest()?;
         let body = CreateCompletionQueue {
@@ -316,6 +361,19 @@ impl CompletionQueue {
     /// Number of CQEs: the largest number of requests in flight on all queues that complete here.
     pub fn entries(&self) -> u32 {
         self.shared.entries()
+    }
+
+    /// Changes the number of CQEs to 2^`entries_log2`, also while requests are in flight. Completions that are there stay, and so does
+    /// what the queue was armed for. Other threads can poll again when the card has answered.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] if the number is outside the card's limits, [`Error::Reserved`] if requests in flight have reserved more
+    /// CQEs, [`Error::Polled`] if a [`Poller`] has the queue, which can resize it then, [`Error::Command`] if the card refuses, or a
+    /// failure of the back end. The queue goes on as it was.
+    pub fn resize(&self, entries_log2: u32) -> Result<(), Error> {
+        let resized = self.shared.with_ring(|harvest| self.shared.resize(harvest, entries_log2));
+        resized.unwrap_or(Err(Error::Polled { number: self.number() }))
     }
 
     /// Takes the queue for one thread, which polls it without a lock from then on. Returns `None` if it is taken already. As long

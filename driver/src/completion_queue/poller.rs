@@ -121,6 +121,17 @@ impl Poller {
         })
     }
 
+    /// As [`CompletionQueue::resize`].
+    ///
+    /// # Errors
+    ///
+    /// As [`CompletionQueue::resize`].
+    pub fn resize(&mut self, entries_log2: u32) -> Result<(), Error> {
+        let Self { queue, harvest } = self;
+        let Some(harvest) = harvest else { return Ok(()) };
+        queue.shared.resize(harvest, entries_log2)
+    }
+
     /// As [`CompletionQueue::arm`]. [`CompletionQueue::is_signalled`] tells when the event has arrived.
     pub fn arm(&mut self, arm: Arm) {
         let Self { queue, harvest } = self;

@@ -50,6 +50,7 @@ macro_rules! forward_to_card {
 }
 
 mod fake;
+mod resize;
 mod rig;
 
 mod back_end;

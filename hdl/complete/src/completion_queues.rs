@@ -32,6 +32,8 @@
 //!    room that this block waits for may come from those counts. There is room for more than are ever in flight.
 //! 7. After a reset all records are cleared, which takes a cycle each. Nothing else is done meanwhile; commands that
 //!    make queues come later.
+//! 8. A setup that does not restart the queue replaces its configuration, ring included, between two operations, so
+//!    each CQE is in one ring. Indices, arming and an EQE that waits go on.
 //!
 //! Protocol 2.11 and 4.4, design decision 11.
 use crate::event_queues::EVENT_QUEUES;
@@ -137,7 +139,7 @@ struct Position {
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Operation {
-    /// A command makes, changes or destroys a queue.
+    /// A command makes, changes, resizes or destroys a queue.
     Setup,
     /// Software has read CQEs, and may arm the queue.
     Read,
@@ -337,21 +339,6 @@ fn record_after(
 #[kernel]
 fn record_at_start(record: Record) -> Record {
     Record { is_waiting: record.is_waiting, life: record.life + 1, ..Default::default() }
-}
-
-/// The configuration that a setup leaves: all of it, or moderation alone.
-#[kernel]
-fn configuration_after(
-    setup: CompletionQueueSetup,
-    configuration: CompletionQueueSetup,
-) -> CompletionQueueSetup {
-    let changed = CompletionQueueSetup {
-        restarts: false,
-        moderation_count: setup.moderation_count,
-        moderation_period: setup.moderation_period,
-        ..configuration
-    };
-    select(setup.restarts, setup, changed)
 }
 
 /// Counts operations since the last check of a waiting queue: CQEs one by one up to 15, other operations as 8.
@@ -604,7 +591,7 @@ impl Logic for CompletionQueues {
         let is_setup = operation == Operation::Setup;
         self.configurations.write_enable.next = decides && is_setup;
         self.configurations.write_address.next = queue;
-        self.configurations.write_data.next = configuration_after(setup, configuration);
+        self.configurations.write_data.next = setup;
         let is_check = operation == Operation::Check;
         let period = configuration.moderation_period;
         self.records.write_enable.next = decides || sweeps;
@@ -892,23 +879,6 @@ mod tests {
         let made = Record { is_waiting: true, life: bits(1), ..Default::default() };
         assert_eq!(record_at_start(expected), made);
         assert_eq!(record_at_start(Record { life: bits(7), ..made }).life, bits(0));
-    }
-
-    #[test]
-    fn a_setup_changes_all_of_a_queue_or_its_moderation() {
-        let before = CompletionQueueSetup { base_page: bits(5), moderation_count: bits(1), ..exists() };
-        let setup = CompletionQueueSetup {
-            restarts: true,
-            base_page: bits(6),
-            moderation_count: bits(2),
-            moderation_period: bits(3),
-            ..Default::default()
-        };
-        assert_eq!(configuration_after(setup, before), setup);
-        let moderation = configuration_after(CompletionQueueSetup { restarts: false, ..setup }, before);
-        let expected =
-            CompletionQueueSetup { moderation_count: bits(2), moderation_period: bits(3), ..before };
-        assert_eq!(moderation, expected);
     }
 
     #[test]

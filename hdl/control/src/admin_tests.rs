@@ -34,6 +34,7 @@ use rnic_layout::admin::{
     Answer, BODIES, BODY_OFFSET, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus,
     CreateAddressHandle, CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion,
     CreateSharedReceiveQueue, ModifyQueuePair, ModifyRegion, ModifySharedReceiveQueue, Query, RegionKind,
+    ResizeCompletionQueue,
 };
 use rnic_layout::context::PathRecord;
 use rnic_layout::field::Record;

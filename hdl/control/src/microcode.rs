@@ -9,7 +9,7 @@ use rnic_layout::admin::{
     BODY_OFFSET, COMMAND_BYTES, CommandHeader, CommandOpcode, CommandStatus, CreateAddressHandle,
     CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion, CreateSharedReceiveQueue,
     Destroy, ModifyCompletionQueue, ModifyEventQueue, ModifyQueuePair, ModifyRegion,
-    ModifySharedReceiveQueue, QUEUE_PAIR_QUERY_BYTES, Query, RegionKind, Translation,
+    ModifySharedReceiveQueue, QUEUE_PAIR_QUERY_BYTES, Query, RegionKind, ResizeCompletionQueue, Translation,
 };
 use rnic_layout::context::PathRecord;
 use rnic_layout::field::{Field, Record};
@@ -78,6 +78,7 @@ pub fn programs() -> Microcode {
             Op::DestroyQueuePair => destroy_queue_pair(),
             Op::CreateCompletionQueue => create_completion_queue(),
             Op::ModifyCompletionQueue => modify_completion_queue(),
+            Op::ResizeCompletionQueue => resize_completion_queue(),
             Op::QueryCompletionQueue => query(Kind::CompletionQueue, Op::CreateCompletionQueue, 2),
             Op::DestroyCompletionQueue => destroy_completion_queue(),
             Op::CreateEventQueue => create_event_queue(),
@@ -579,9 +580,20 @@ fn create_completion_queue() -> Vec<Instruction> {
 
 fn modify_completion_queue() -> Vec<Instruction> {
     const RECORD: Record = ModifyCompletionQueue::RECORD;
+    change_completion_queue(begin(&RECORD), &RECORD)
+}
+
+fn resize_completion_queue() -> Vec<Instruction> {
+    const RECORD: Record = ResizeCompletionQueue::RECORD;
     let mut program = begin(&RECORD);
+    ring_aligned(&mut program, RECORD.field("base"));
+    change_completion_queue(program, &RECORD)
+}
+
+/// Copies the fields of the body to those of the create command, and publishes the queue without a restart.
+fn change_completion_queue(mut program: Program, record: &Record) -> Vec<Instruction> {
     subject(&mut program, Kind::CompletionQueue);
-    for field in RECORD.fields {
+    for field in record.fields {
         let place = CreateCompletionQueue::RECORD.field(field.name);
         program.copy(body(field), Run::field(Subject, BODY, place));
     }

@@ -26,6 +26,8 @@ values! {
         QueryCompletionQueue = 0x23, "query_completion_queue";
         /// Destroys a completion queue; refused while queue pairs use it.
         DestroyCompletionQueue = 0x24, "destroy_completion_queue";
+        /// Moves a completion queue to another ring, larger or smaller; its CQEs, indices and arming stay.
+        ResizeCompletionQueue = 0x25, "resize_completion_queue";
         /// Creates an event queue.
         CreateEventQueue = 0x31, "create_event_queue";
         /// Changes the interrupt vector of an event queue.
@@ -241,6 +243,18 @@ record! {
         moderation_period: u16 = 48..64, "protocol 4.4", unit "256 cycles";
     }
     reserved { 0..32, 64..448 }
+}
+
+record! {
+    /// Body: moves a completion queue to another ring. CQE *i* is in slot *i* modulo the entries of the ring that was in use when
+    /// it was written, with the phase of that ring. The unread CQEs, those not written yet included, must fit into the new ring.
+    pub struct ResizeCompletionQueue: 448 bits by Driver, "protocol 4.4" {
+        /// CQEs of the new ring, log2.
+        entries_log2: u8 = 0..5, "protocol 4.4", reset 6, allowed 6..=22;
+        /// Device address of the new ring, a multiple of 4096.
+        base: u64 = 64..128, "design 3.2";
+    }
+    reserved { 5..64, 128..448 }
 }
 
 record! {
@@ -528,6 +542,7 @@ pub const BODIES: &[(&[CommandOpcode], &Record)] = {
         (&[ModifyQueuePair], &self::ModifyQueuePair::RECORD),
         (&[CreateCompletionQueue], &self::CreateCompletionQueue::RECORD),
         (&[ModifyCompletionQueue], &self::ModifyCompletionQueue::RECORD),
+        (&[ResizeCompletionQueue], &self::ResizeCompletionQueue::RECORD),
         (&[CreateEventQueue], &self::CreateEventQueue::RECORD),
         (&[ModifyEventQueue], &self::ModifyEventQueue::RECORD),
         (&[CreateSharedReceiveQueue], &self::CreateSharedReceiveQueue::RECORD),
@@ -562,6 +577,8 @@ pub enum Body {
     CreateCompletionQueue(CreateCompletionQueue),
     /// Changes a completion queue.
     ModifyCompletionQueue(ModifyCompletionQueue),
+    /// Moves a completion queue to another ring.
+    ResizeCompletionQueue(ResizeCompletionQueue),
     /// Creates an event queue.
     CreateEventQueue(CreateEventQueue),
     /// Changes an event queue.
@@ -646,6 +663,7 @@ impl Command {
             Op::ModifyQueuePair => body!(ModifyQueuePair),
             Op::CreateCompletionQueue => body!(CreateCompletionQueue),
             Op::ModifyCompletionQueue => body!(ModifyCompletionQueue),
+            Op::ResizeCompletionQueue => body!(ResizeCompletionQueue),
             Op::CreateEventQueue => body!(CreateEventQueue),
             Op::ModifyEventQueue => body!(ModifyEventQueue),
             Op::CreateSharedReceiveQueue => body!(CreateSharedReceiveQueue),
@@ -689,6 +707,7 @@ impl Command {
             Body::ModifyQueuePair(body) => body.emit(rest)?,
             Body::CreateCompletionQueue(body) => body.emit(rest)?,
             Body::ModifyCompletionQueue(body) => body.emit(rest)?,
+            Body::ResizeCompletionQueue(body) => body.emit(rest)?,
             Body::CreateEventQueue(body) => body.emit(rest)?,
             Body::ModifyEventQueue(body) => body.emit(rest)?,
             Body::CreateSharedReceiveQueue(body) => body.emit(rest)?,
@@ -803,7 +822,7 @@ mod tests {
             let refusal = Command::parse(&bytes).unwrap_err();
             (refusal.status, refusal.detail)
         };
-        assert_eq!(refusal(&|bytes| bytes[0] = 0x25), (CommandStatus::UnknownOpcode, 0));
+        assert_eq!(refusal(&|bytes| bytes[0] = 0x26), (CommandStatus::UnknownOpcode, 0));
         assert_eq!(refusal(&|bytes| bytes[0] = 0x71), (CommandStatus::UnknownOpcode, 0));
         assert_eq!(refusal(&|bytes| bytes[1] = 1), (CommandStatus::ReservedNotZero, 0));
         assert_eq!(refusal(&|bytes| bytes[63] = 0x80), (CommandStatus::ReservedNotZero, 0));

@@ -50,7 +50,7 @@ proptest! {
             SendWqe, DatagramWqe, AtomicWqe, SendWqeExtension, Sge, ReceiveWqe, Cqe, Eqe,
         ]);
         reads_back!(random, [
-            CommandHeader, CreateQueuePair, ModifyQueuePair, CreateCompletionQueue, ModifyCompletionQueue,
+            CommandHeader, CreateQueuePair, ModifyQueuePair, CreateCompletionQueue, ModifyCompletionQueue, ResizeCompletionQueue,
             CreateEventQueue, ModifyEventQueue, CreateSharedReceiveQueue, ModifySharedReceiveQueue, CreateRegion,
             ModifyRegion, CreateAddressHandle, Query, Destroy, Answer,
         ]);

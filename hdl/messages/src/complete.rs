@@ -55,7 +55,8 @@ pub struct EqeToken {
 pub struct CompletionQueueSetup {
     /// Number of the completion queue.
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
-    /// The queue is created or destroyed, and its indices restart at zero. Low: only the moderation changes.
+    /// The queue is created or destroyed, and its indices restart at zero. Low: moderation or ring change, and the
+    /// indices go on.
     pub restarts: Bit,
     /// The queue exists; low when it is destroyed.
     pub valid: Bit,

@@ -16,6 +16,7 @@ mod hosts;
 mod keys;
 mod lives;
 mod middle;
+mod resize;
 mod shared;
 mod software;
 #[path = "../support/mod.rs"]
@@ -298,7 +299,19 @@ fn numbers_are_reused_at_once(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Completion queues are resized while CQEs arrive.
+fn completion_queues_are_resized(width_bits: u32) -> Result<()> {
+    let options = [CardOptions::standard(width_bits); 2];
+    let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 6)?;
+    let resizes = judged(&world, resize::run(functions, Seed(6), 400))?;
+    lock(&world).finish()?;
+    println!("{width_bits} bits: {resizes:?}");
+    ensure!(resizes.larger > 10 && resizes.smaller > 10 && resizes.refused > 3, "{resizes:?}");
+    Ok(())
+}
+
 at_both_widths! {
+    completion_queues_are_resized: completion_queues_are_resized_at_64_bits, completion_queues_are_resized_at_512_bits;
     numbers_are_reused_at_once: numbers_are_reused_at_once_at_64_bits, numbers_are_reused_at_once_at_512_bits;
     a_card_waits_for_its_right: a_card_waits_for_its_right_at_64_bits, a_card_waits_for_its_right_at_512_bits;
     functions_are_reset_in_traffic: functions_are_reset_in_traffic_at_64_bits, functions_are_reset_in_traffic_at_512_bits;

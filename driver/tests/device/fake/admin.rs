@@ -72,6 +72,11 @@ impl Card {
                 self.completions.insert(number, ring);
                 Ok(())
             }
+            (Op::ResizeCompletionQueue, Body::ResizeCompletionQueue(body)) => {
+                let ring = self.completions.get_mut(&number).ok_or((DoesNotExist, 32))?;
+                (ring.create.base, ring.create.entries_log2) = (body.base, body.entries_log2);
+                Ok(())
+            }
             (Op::DestroyCompletionQueue, _) => {
                 let uses = |qp: &QueuePair| {
                     qp.create.send_completion_queue == number || qp.create.receive_completion_queue == number

@@ -148,6 +148,23 @@ impl Machine {
         self.run(8);
     }
 
+    /// Moves a queue of event queue 1 to the page of another number, with 2^`log2` entries.
+    fn resize(&mut self, number: u64, page_of: u64, log2: u64) {
+        let block = &mut self.bench.block;
+        block.completion_queue_setup_valid.next = true;
+        block.completion_queue_setup.next = CompletionQueueSetup {
+            completion_queue: bits(number),
+            restarts: false,
+            valid: true,
+            entries_log2: bits(log2),
+            event_queue: bits(1),
+            moderation_count: bits(0),
+            moderation_period: bits(0),
+            base_page: bits(COMPLETION_PAGE + page_of),
+        };
+        self.tick();
+    }
+
     fn make_event_queue(&mut self, number: u64, vector: u64) {
         let block = &mut self.bench.block;
         block.event_queue_setup_valid.next = true;
@@ -276,6 +293,49 @@ fn cqes_are_written_to_their_rings_in_order_whatever_stalls() {
         assert!(machine.events().is_empty() && machine.raised.is_empty(), "nothing was armed");
         assert_eq!(machine.pulses["completions_written"], 240);
         assert_eq!(machine.pulses["completions_in_error"], 35);
+    }
+}
+
+/// A queue alternates between two rings of 64 and 128 entries, in any cycle.
+#[test]
+fn a_queue_that_is_resized_goes_on_in_its_new_ring() {
+    const CQES: u32 = 600;
+    let good = CompletionStatus::Success;
+    for stalls in Stalls::ALL {
+        let mut machine = Machine::new(stalls, 40);
+        machine.make_event_queue(1, 5);
+        machine.make_completion_queue(2, 0, 0);
+        machine.read(2, 0, Arm::Solicited);
+        let (mut written, mut moves) = (Vec::new(), 0);
+        for wr_id in 0..CQES {
+            machine.sources[0].push(token(2, wr_id.into(), good, wr_id == CQES - 1));
+            let cycles = machine.random.random_range(1..8);
+            machine.run(cycles);
+            if wr_id % 20 == 0 {
+                moves += 1;
+                machine.resize(2, 2 + 2 * (moves % 2), LOG2 + moves % 2);
+            }
+            if wr_id % 8 == 0 {
+                written.append(&mut machine.completions());
+                machine.read(2, written.len() as u32, Arm::Keep);
+            }
+        }
+        machine.run(1000);
+        written.append(&mut machine.completions());
+        assert_eq!(written.len(), CQES as usize);
+        let mut in_larger = 0;
+        for (index, (address, cqe)) in (0..).zip(&written) {
+            let is_larger = address >> 12 == COMPLETION_PAGE + 4;
+            let log2 = LOG2 as u32 + u32::from(is_larger);
+            assert_eq!(address & 0xfff, u64::from(index & ((1 << log2) - 1)) * 32);
+            assert_eq!(*cqe, expected(index.into(), good, index == CQES - 1, phase(index, log2)));
+            in_larger += u32::from(is_larger);
+        }
+        assert!((CQES / 4..CQES * 3 / 4).contains(&in_larger), "{in_larger} CQEs are in the larger ring");
+        // It stays armed for the only CQE that is solicited.
+        let events = machine.events();
+        assert_eq!(events.iter().map(|(_, event)| event.detail).collect::<Vec<_>>(), [CQES]);
+        assert!(machine.failed.is_empty());
     }
 }
 

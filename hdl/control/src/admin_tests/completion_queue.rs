@@ -50,6 +50,20 @@ impl Model {
         Ok(0)
     }
 
+    pub(super) fn resize_completion_queue(&mut self, bytes: &Bytes, number: u32) -> Result<u32, Refusal> {
+        let resize = &ResizeCompletionQueue::RECORD;
+        if !get(resize, bytes, "base").is_multiple_of(4096) {
+            return refuse(CommandStatus::Misaligned, at(resize, "base"));
+        }
+        let mut create = Self::found(&self.completion_queues, number, 10)?;
+        for name in ["entries_log2", "base"] {
+            put(&CreateCompletionQueue::RECORD, &mut create, name, get(resize, bytes, name));
+        }
+        self.completion_queues.insert(number, create);
+        self.expect_completion_queue(number, &create, false, true);
+        Ok(0)
+    }
+
     pub(super) fn query_completion_queue(&mut self, bytes: &Bytes, number: u32) -> Result<u32, Refusal> {
         Self::room(bytes, 64)?;
         let create = Self::found(&self.completion_queues, number, 10)?;

@@ -60,6 +60,7 @@ impl Model {
             Op::DestroyQueuePair => self.destroy_queue_pair(number),
             Op::CreateCompletionQueue => self.create_completion_queue(bytes, number),
             Op::ModifyCompletionQueue => self.modify_completion_queue(bytes, number),
+            Op::ResizeCompletionQueue => self.resize_completion_queue(bytes, number),
             Op::QueryCompletionQueue => self.query_completion_queue(bytes, number),
             Op::DestroyCompletionQueue => self.destroy_completion_queue(number),
             Op::CreateEventQueue => self.create_event_queue(bytes, number),

@@ -5,6 +5,9 @@ pub mod receive;
 pub mod completion;
 pub mod event;
 
+/// Last byte of an entry that software marks as unwritten, whatever the phase of the pass: no entry that the card writes ends with it.
+pub const UNWRITTEN: u8 = 0xfe;
+
 /// Returns the phase bit of a valid CQE, EQE or admin answer at a free-running index, in a ring of 2^`log2` entries.
 pub const fn phase(index: u32, log2: u32) -> bool {
     index >> log2 & 1 == 0

@@ -308,7 +308,11 @@ impl Host {
                 format!("software unmaps {length} bytes at {address:#x}, which {user} may still access")
             });
         }
-        self.order.release(address, length);
+        if let Some(number) = self.order.release(address, length) {
+            log.report(now_ps, Rule::Release, || {
+                format!("software unmaps {length} bytes at {address:#x}, which completion queue {number} may not have left")
+            });
+        }
     }
 
     /// Processes one cycle of the core clock. `to_card` holds the current inputs of the card, and is changed to those of the

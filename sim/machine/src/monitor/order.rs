@@ -76,10 +76,20 @@ impl Ring {
     }
 }
 
+/// A ring that a queue has had before it was resized, in which entries may still become visible.
+#[derive(Clone, Copy, Debug)]
+struct Former {
+    ring: Ring,
+    /// First index that has become visible in a later ring.
+    later: Option<u32>,
+}
+
 /// State of a ring. Indices run freely modulo 2^24.
 #[derive(Clone, Debug)]
 struct Progress {
     ring: Ring,
+    /// Rings that a queue has had before it was resized, oldest first.
+    former: Vec<Former>,
     /// Number of visible entries, without a gap from the first one on.
     visible: u32,
     /// Indices of entries that are visible after a gap.
@@ -90,6 +100,13 @@ struct Progress {
     announced: u32,
     /// Event queues: consumer indices of the doorbells that armed the queue and have not had their interrupt, oldest first.
     armed_at: VecDeque<u32>,
+}
+
+/// Where an entry is written: to which of the watched rings, and which of those that this one has had, counted from the oldest.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    index: usize,
+    place: usize,
 }
 
 /// A work request whose payload the card places in memory.
@@ -122,12 +139,23 @@ impl OrderMonitor {
         self.forget(ring.kind, ring.number);
         self.rings.push(Progress {
             ring,
+            former: Vec::new(),
             visible: 0,
             ahead: BTreeSet::new(),
             consumed: 0,
             announced: 0,
             armed_at: VecDeque::new(),
         });
+    }
+
+    /// A completion queue moves to another ring. Entries that are written before may be visible later, in the former one.
+    pub fn resize(&mut self, number: u32, address: u64, entries_log2: u8) {
+        let mut rings = self.rings.iter_mut();
+        let is_it = |at: &&mut Progress| at.ring.kind == RingKind::Completion && at.ring.number == number;
+        if let Some(at) = rings.find(is_it) {
+            let ring = Ring { address, entries_log2, ..at.ring };
+            at.former.push(Former { ring: std::mem::replace(&mut at.ring, ring), later: None });
+        }
     }
 
     /// Watches the ring of answers to commands.
@@ -168,9 +196,24 @@ impl OrderMonitor {
         self.work.push(Work { qp_number, tag, first, length, is_completed: false });
     }
 
-    /// Forgets payload in memory that software takes back.
-    pub fn release(&mut self, address: u64, length: u64) {
+    /// Forgets payload in memory that software takes back, and rings that queues have left. Returns the number of a queue that may still
+    /// write to such a ring: not all entries up to the first one in a later ring are visible.
+    #[must_use]
+    pub fn release(&mut self, address: u64, length: u64) -> Option<u32> {
         self.work.retain(|work| !overlaps(work.first, work.length, address, length));
+        let mut writer = None;
+        for at in &mut self.rings {
+            let visible = at.visible;
+            at.former.retain(|former| {
+                let is_released = former.ring.touches(address, length);
+                let has_left = former.later.is_some_and(|later| is_before(later, visible));
+                if is_released && !has_left {
+                    writer = Some(former.ring.number);
+                }
+                !is_released
+            });
+        }
+        writer
     }
 
     /// Visible entries of a ring since it was registered, modulo 2^24.
@@ -215,9 +258,10 @@ impl OrderMonitor {
         }
         let mut moment = Moment::PayloadVisible;
         for index in 0..self.rings.len() {
-            let ring = self.rings[index].ring;
-            if ring.touches(address, length) {
-                self.entries_visible(index, time_ps, address, bytes, log);
+            let at = &self.rings[index];
+            let mut rings = at.former.iter().map(|former| former.ring).chain([at.ring]).enumerate();
+            if let Some((place, ring)) = rings.find(|(_, ring)| ring.touches(address, length)) {
+                self.entries_visible(Place { index, place }, ring, time_ps, address, bytes, log);
                 moment = match ring.kind {
                     RingKind::Completion => Moment::CompletionVisible,
                     RingKind::Event { .. } => Moment::EventVisible,
@@ -227,8 +271,15 @@ impl OrderMonitor {
         self.trail.note(time_ps, moment);
     }
 
-    fn entries_visible(&mut self, index: usize, time_ps: u64, address: u64, bytes: &[u8], log: &mut Log) {
-        let ring = self.rings[index].ring;
+    fn entries_visible(
+        &mut self,
+        into: Place,
+        ring: Ring,
+        time_ps: u64,
+        address: u64,
+        bytes: &[u8],
+        log: &mut Log,
+    ) {
         let size = ring.kind.entry_bytes();
         let offset = address.wrapping_sub(ring.address);
         let is_whole = address >= ring.address
@@ -245,17 +296,17 @@ impl OrderMonitor {
         for (position, entry) in bytes.chunks_exact(size as usize).enumerate() {
             let slot = (offset / size) as u32 + position as u32;
             match ring.kind {
-                RingKind::Completion => self.completion_visible(index, time_ps, slot, entry, log),
-                RingKind::Event { .. } => self.event_visible(index, time_ps, slot, entry, log),
+                RingKind::Completion => self.completion_visible(into, time_ps, slot, entry, log),
+                RingKind::Event { .. } => self.event_visible(into, time_ps, slot, entry, log),
             }
         }
     }
 
-    fn completion_visible(&mut self, index: usize, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
-        let number = self.rings[index].ring.number;
+    fn completion_visible(&mut self, into: Place, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
+        let number = self.rings[into.index].ring.number;
         match Cqe::parse(entry) {
             Ok(completion) => {
-                self.rings[index].add(time_ps, slot, completion.phase, log);
+                self.rings[into.index].add(time_ps, into.place, slot, completion.phase, log);
                 for work in &mut self.work {
                     let is_of_it = work.qp_number.is_none_or(|number| number == completion.qp_number);
                     work.is_completed |= is_of_it && work.tag == completion.wr_id;
@@ -267,8 +318,8 @@ impl OrderMonitor {
         }
     }
 
-    fn event_visible(&mut self, index: usize, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
-        let number = self.rings[index].ring.number;
+    fn event_visible(&mut self, into: Place, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
+        let number = self.rings[into.index].ring.number;
         let event = match Eqe::parse(entry) {
             Ok(event) => event,
             Err(error) => {
@@ -276,7 +327,7 @@ impl OrderMonitor {
                 return;
             }
         };
-        self.rings[index].add(time_ps, slot, event.phase, log);
+        self.rings[into.index].add(time_ps, into.place, slot, event.phase, log);
         if event.kind != EventKind::Completion {
             return;
         }
@@ -370,13 +421,13 @@ impl Progress {
         self.armed_at.push_back(consumer_index);
     }
 
-    /// An entry has become visible in a slot, with a phase bit.
-    fn add(&mut self, time_ps: u64, slot: u32, phase: bool, log: &mut Log) {
-        let entries = 1_u32 << self.ring.entries_log2;
+    /// An entry has become visible in a slot of a former ring or of this one, counted from the oldest, with a phase bit.
+    fn add(&mut self, time_ps: u64, place: usize, slot: u32, phase: bool, log: &mut Log) {
+        let ring = self.former.get(place).map_or(self.ring, |former| former.ring);
+        let entries = 1_u32 << ring.entries_log2;
         // First index with this slot from the gap on; a ring has less than half of all indices.
         let index = self.visible.wrapping_add(slot.wrapping_sub(self.visible) & (entries - 1)) & INDEX_MASK;
-        let expected_phase = (index >> self.ring.entries_log2) & 1 == 0;
-        let ring = self.ring;
+        let expected_phase = (index >> ring.entries_log2) & 1 == 0;
         let report = |log: &mut Log, what: &str| {
             log.report(time_ps, Rule::Order, || {
                 format!("{} {}, index {index}, slot {slot}: {what}", ring.kind.name(), ring.number)
@@ -388,6 +439,14 @@ impl Progress {
         }
         if index.wrapping_sub(self.consumed) & INDEX_MASK >= entries {
             report(log, "the entry overwrites one that software has not consumed");
+        }
+        if self.former.get(place).and_then(|former| former.later).is_some_and(|later| is_before(later, index))
+        {
+            report(log, "the queue has left this ring");
+        }
+        for former in self.former.iter_mut().take(place) {
+            former.later =
+                Some(former.later.map_or(index, |later| if is_before(index, later) { index } else { later }));
         }
         self.ahead.insert(index);
         while self.ahead.remove(&self.visible) {

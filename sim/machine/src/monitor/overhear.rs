@@ -180,6 +180,7 @@ impl Overheard {
                 entries_log2: body.entries_log2,
                 doorbell_page: body.doorbell_page,
             }),
+            Body::ResizeCompletionQueue(body) => order.resize(number, body.base, body.entries_log2),
             Body::CreateEventQueue(body) => order.watch(Ring {
                 kind: RingKind::Event { vector: body.vector },
                 number,

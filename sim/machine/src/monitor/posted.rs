@@ -403,7 +403,7 @@ impl Posted {
 fn object_of(opcode: CommandOpcode) -> Option<(ObjectKind, bool)> {
     use CommandOpcode as Op;
     Some(match opcode {
-        Op::CreateCompletionQueue => (ObjectKind::CompletionQueue, false),
+        Op::CreateCompletionQueue | Op::ResizeCompletionQueue => (ObjectKind::CompletionQueue, false),
         Op::DestroyCompletionQueue => (ObjectKind::CompletionQueue, true),
         Op::CreateEventQueue => (ObjectKind::EventQueue, false),
         Op::DestroyEventQueue => (ObjectKind::EventQueue, true),
@@ -422,6 +422,7 @@ fn reach_of(body: &Body, memory: &Memory) -> Reach {
     let slots = |log2: u8| (WQE_SLOT_BYTES as u64) << log2;
     match body {
         Body::CreateCompletionQueue(body) => vec![(body.base, (Cqe::BYTES as u64) << body.entries_log2)],
+        Body::ResizeCompletionQueue(body) => vec![(body.base, (Cqe::BYTES as u64) << body.entries_log2)],
         Body::CreateEventQueue(body) => vec![(body.base, (Eqe::BYTES as u64) << body.entries_log2)],
         Body::CreateSharedReceiveQueue(body) => vec![(body.base, slots(body.entries_log2))],
         Body::CreateQueuePair(body) => {

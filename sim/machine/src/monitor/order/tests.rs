@@ -31,6 +31,17 @@ impl Bench {
     }
 
     fn completion_as(&mut self, index: u32, phase: bool, tag: u64) {
+        self.completion_at(COMPLETIONS.address + u64::from(index % 64) * 32, phase, tag);
+    }
+
+    /// A CQE in a ring of another size.
+    fn completion_in(&mut self, ring: Ring, index: u32) {
+        let slot = index & ((1 << ring.entries_log2) - 1);
+        let phase = index >> ring.entries_log2 & 1 == 0;
+        self.completion_at(ring.address + u64::from(slot) * 32, phase, 0);
+    }
+
+    fn completion_at(&mut self, address: u64, phase: bool, tag: u64) {
         let completion = Cqe {
             wr_id: tag,
             length: 0,
@@ -47,7 +58,6 @@ impl Bench {
             solicited: false,
             phase,
         };
-        let address = COMPLETIONS.address + u64::from(index % 64) * 32;
         self.monitor.visible(1, address, &completion.to_bytes().unwrap(), &mut self.log);
     }
 
@@ -79,6 +89,15 @@ impl Bench {
         let offset = page * DOORBELL_PAGE_BYTES + u64::from(doorbell::COMPLETION.offset);
         self.monitor.doorbell(offset, value, 0x0f);
         self.monitor.doorbell(offset + 4, value, 0xf0);
+    }
+
+    fn resize(&mut self, ring: Ring) {
+        self.monitor.resize(ring.number, ring.address, ring.entries_log2);
+    }
+
+    /// Queues that may not have left the memory of a ring when software takes it back.
+    fn release(&mut self, ring: Ring) -> Option<u32> {
+        self.monitor.release(ring.address, 32 << ring.entries_log2)
     }
 
     #[track_caller]
@@ -221,5 +240,61 @@ fn payload_comes_before_the_completion_of_its_work() {
     bench.monitor.visible(2, 0x5064, &[1; 64], &mut bench.log);
     bench.monitor.expect_payload(Some(9), 78, 0x5000, 100);
     bench.monitor.visible(2, 0x5000, &[1; 64], &mut bench.log);
+    bench.is_good();
+}
+
+/// Another ring of the same queue.
+const LARGER: Ring = Ring { address: 0x30000, entries_log2: 8, ..COMPLETIONS };
+
+#[test]
+fn a_queue_goes_on_in_another_ring() {
+    let mut bench = Bench::new();
+    (0..60).for_each(|index| bench.completion(index));
+    bench.free(0, 60);
+    bench.resize(LARGER);
+    // The card takes the command two CQEs later, and one of those before becomes visible last.
+    bench.completion(61);
+    bench.completion_in(LARGER, 62);
+    bench.completion(60);
+    bench.event(0, 63);
+    bench.is_good();
+    (63..400).for_each(|index| {
+        bench.completion_in(LARGER, index);
+        bench.free(0, index);
+    });
+    bench.is_good();
+    bench.completion(400);
+    bench.is_violated("left this ring");
+}
+
+#[test]
+fn each_ring_has_the_room_of_its_own_size() {
+    let mut bench = Bench::new();
+    bench.resize(LARGER);
+    (0..256).for_each(|index| bench.completion_in(LARGER, index));
+    bench.is_good();
+    assert_eq!(bench.release(COMPLETIONS), None);
+    bench.resize(COMPLETIONS);
+    bench.free(0, 200);
+    (256..264).for_each(|index| bench.completion(index));
+    bench.is_good();
+    bench.completion(264);
+    bench.is_violated("overwrites");
+}
+
+#[test]
+fn a_ring_can_go_when_all_before_the_first_entry_of_a_later_one_is_visible() {
+    let mut bench = Bench::new();
+    bench.completion(0);
+    bench.resize(LARGER);
+    let smaller = Ring { address: 0x40000, ..COMPLETIONS };
+    bench.resize(smaller);
+    assert_eq!(bench.monitor.clone().release(COMPLETIONS.address, 32), Some(5));
+    bench.completion_in(smaller, 2);
+    // Entry 1 may be in either of the rings before.
+    assert_eq!(bench.monitor.clone().release(LARGER.address, 32), Some(5));
+    bench.completion(1);
+    assert_eq!(bench.release(COMPLETIONS), None);
+    assert_eq!(bench.release(LARGER), None);
     bench.is_good();
 }

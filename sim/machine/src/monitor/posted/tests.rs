@@ -2,6 +2,7 @@ use super::*;
 use crate::host::Access;
 use rnic_layout::admin::{
     CommandHeader, CreateCompletionQueue, CreateQueuePair, CreateRegion, ModifyQueuePair, Query,
+    ResizeCompletionQueue,
 };
 use rnic_layout::doorbell::Doorbell;
 
@@ -272,4 +273,26 @@ fn the_pages_of_a_region_are_in_use_and_its_list_only_during_the_command() {
     assert!(bench.user(PAYLOAD).is_some());
     bench.answer(index, CommandStatus::Success);
     assert!(bench.user(PAYLOAD).is_none());
+}
+
+#[test]
+fn a_queue_that_was_resized_uses_its_new_ring() {
+    const OLD: u64 = 0xc000;
+    const NEW: u64 = 0xd000;
+    let mut bench = Bench::new();
+    let body = CreateCompletionQueue { base: OLD, entries_log2: 6, ..CreateCompletionQueue::at_reset() };
+    bench.execute(CommandOpcode::CreateCompletionQueue, 7, Body::CreateCompletionQueue(body));
+    let resize = |base| Body::ResizeCompletionQueue(ResizeCompletionQueue { base, entries_log2: 7 });
+    let index = bench.command(CommandOpcode::ResizeCompletionQueue, 7, resize(NEW));
+    // Until the card has answered, it may use both.
+    assert!(bench.user(NEW + 64 * 63).is_some_and(|user| user.contains("without an answer")));
+    assert_eq!(bench.user(OLD).as_deref(), Some("CompletionQueue 0x7"));
+    bench.answer(index, CommandStatus::Success);
+    assert_eq!(bench.user(NEW + 64 * 63).as_deref(), Some("CompletionQueue 0x7"));
+    assert_eq!(bench.user(OLD), None);
+    // A refused command moves nothing.
+    let index = bench.command(CommandOpcode::ResizeCompletionQueue, 7, resize(OLD));
+    bench.answer(index, CommandStatus::Misaligned);
+    assert_eq!(bench.user(OLD), None);
+    assert_eq!(bench.user(NEW).as_deref(), Some("CompletionQueue 0x7"));
 }

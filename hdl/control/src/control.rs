@@ -22,7 +22,7 @@ use crate::device_failure::DeviceFailure;
 use crate::doorbells::{BAR2_BITS, Doorbells};
 use crate::function_reset::FunctionReset;
 use crate::messages::{Outcome, SECTIONS};
-use crate::registers::{CardRegisters, EVENT_COUNTER_BITS, SPACE_BITS, SPEED_BITS};
+use crate::registers::{CardRegisters, EVENT_COUNTER_BITS, POOL_BITS, SPACE_BITS, SPEED_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
 use crate::sequencer::Sequencer;
 use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
@@ -35,6 +35,7 @@ use rnic_messages::drop_reason::REASON_BITS;
 use rnic_messages::frame::Count;
 use rnic_messages::frame::FrameOutcome;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::{HOST_LIMIT_BITS, TIMER_UNIT_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
@@ -70,6 +71,13 @@ pub struct ControlCounts {
     pub commands_refused: Bit,
     /// A failure of an older generation of a queue pair was dropped.
     pub stale_dropped: Bit,
+}
+
+/// Levels of the pools of the slow path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ControlPools {
+    /// Commands that were posted and not answered.
+    pub commands: Bits<LEVEL_BITS>,
 }
 
 /// The slow path of the card.
@@ -189,6 +197,10 @@ pub struct Control {
     pub event_counter: Signal<In, Bits<64>>,
     /// From the event counters: not all counts are copied yet.
     pub event_counters_latching: Signal<In, Bit>,
+    /// To the pool levels: number of the one that is read.
+    pub pool_index: Signal<Out, Bits<POOL_BITS>>,
+    /// From the pool levels: entries of that pool in use, at most two cycles later.
+    pub pool_level: Signal<In, Bits<LEVEL_BITS>>,
 
     /// To the host reader: slots of commands and of lists of pages; a function of registers.
     pub admin_read: StreamTx<HostSpan>,
@@ -276,6 +288,8 @@ pub struct Control {
 
     /// To the event counters.
     pub counts: Signal<Out, ControlCounts>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, ControlPools>,
 
     #[domain(reset = reset)]
     slave: AxiLiteSlave<SLAVE_BITS>,
@@ -299,6 +313,7 @@ pub struct Control {
     /// Nothing is in flight, and no command runs.
     #[domain(reset = reset)]
     is_drained: Reg<Bit>,
+    pools_held: DFF<ControlPools>,
 }
 
 impl Logic for Control {
@@ -406,6 +421,8 @@ impl Logic for Control {
         self.event_counter_index.next = self.registers.event_counter_index.val();
         self.registers.event_counter.next = self.event_counter.val();
         self.registers.event_counters_latching.next = self.event_counters_latching.val();
+        self.pool_index.next = self.registers.pool_index.val();
+        self.registers.pool_level.next = self.pool_level.val();
         self.interrupt_mask.next = self.registers.interrupt_mask.val();
         self.interrupt_pending_clear.next = self.registers.interrupt_pending_clear.val();
         self.registers.interrupt_pending.next = self.interrupt_pending.val();
@@ -502,6 +519,10 @@ impl Logic for Control {
             commands_refused: command_counts.refused,
             stale_dropped: self.sequencer.counts_stale_dropped.val(),
         };
+        self.pools_held.d.next = ControlPools {
+            commands: self.admin_ring.producer_index.val() - self.admin_ring.consumer_index.val(),
+        };
+        self.pools.next = self.pools_held.q.val();
         StreamTx::<EqeToken>::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
         StreamTx::<EqeToken>::join(&mut self.sequencer.event, &mut self.events.rx[1]);
         StreamTx::<EqeToken>::join(&mut self.device_failure.event, &mut self.events.rx[2]);

@@ -24,6 +24,7 @@ mod poller;
 pub(crate) use harvest::{Retire, Retired};
 pub use poller::Poller;
 
+use crate::admin::CommandFailure;
 use crate::completion::Completion;
 use crate::device::{Device, DeviceShared, NewObject};
 use crate::error::{CompletionError, Error, check_option};
@@ -95,34 +96,35 @@ impl CompletionQueueShared {
             let (number, reserved) = (common.number, common.reserved());
             return Err(Error::Reserved { number, asked: after, reserved });
         }
-        let resized = self.move_to(harvest, log2);
-        match resized {
-            Ok(()) => common.set_entries(after),
-            Err(_) => common.unreserve(before.saturating_sub(after)),
-        }
-        resized
-    }
-
-    /// Gives the card another ring. The CQEs that go are reserved.
-    fn move_to(&self, harvest: &mut Harvest, log2: u32) -> Result<(), Error> {
-        let (common, device) = (&self.common, self.device());
-        let memory = Mapping::new(&device.function, CQE_BYTES << log2, Purpose::Ring)?;
-        Harvest::clear(&memory, log2);
-        let body = ResizeCompletionQueue { entries_log2: log2 as u8, base: memory.device_address() };
-        let (opcode, body) = (CommandOpcode::ResizeCompletionQueue, Body::ResizeCompletionQueue(body));
-        match device.execute_with(opcode, common.number, body, &[&memory]) {
+        match self.move_to(harvest, log2) {
             Ok(()) => {
-                harvest.continue_in(common, memory, log2);
+                common.set_entries(after);
                 Ok(())
             }
             Err(failure) => {
-                // If it is open whether the card has moved the queue, its CQEs may be in either ring.
-                if failure.is_open {
-                    harvest.continue_in(common, memory, log2);
+                // If it is open whether the card has moved the queue, it may be smaller.
+                if !failure.is_open {
+                    common.unreserve(before.saturating_sub(after));
                 }
                 Err(failure.error)
             }
         }
+    }
+
+    /// Gives the card another ring. The CQEs that go are reserved.
+    fn move_to(&self, harvest: &mut Harvest, log2: u32) -> Result<(), CommandFailure> {
+        let (common, device) = (&self.common, self.device());
+        let memory = Mapping::new(&device.function, CQE_BYTES << log2, Purpose::Ring)
+            .map_err(CommandFailure::closed)?;
+        Harvest::clear(&memory, log2);
+        let body = ResizeCompletionQueue { entries_log2: log2 as u8, base: memory.device_address() };
+        let (opcode, body) = (CommandOpcode::ResizeCompletionQueue, Body::ResizeCompletionQueue(body));
+        let moved = device.execute_with(opcode, common.number, body, &[&memory]);
+        // If it is open whether the card has moved the queue, its CQEs may be in either ring.
+        if moved.as_ref().err().is_none_or(|failure| failure.is_open) {
+            harvest.continue_in(common, memory, log2);
+        }
+        moved
     }
 
     /// Number of the queue on the card.

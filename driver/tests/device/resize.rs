@@ -1,5 +1,6 @@
 //! Completion queues that are resized.
 
+use crate::fake::Faults;
 use crate::rig::{pair, pair_with};
 use rnic_driver::{CompletionQueueOptions, Error, QueuePairOptions, RemoteMemory, RemoteRights, SendRequest};
 use rnic_layout::doorbell::Arm;
@@ -90,4 +91,18 @@ fn a_resize_that_is_not_possible_is_refused_by_name() {
     );
     poller.resize(7).unwrap();
     assert_eq!(queue.entries(), 128);
+}
+
+/// A card that does not answer may have moved the queue: no more is posted than the smaller ring has room for.
+#[test]
+fn a_resize_without_an_answer_leaves_the_queue_as_small_as_it_may_be() {
+    let options = CompletionQueueOptions { entries_log2: 7, ..Default::default() };
+    let pair_options = QueuePairOptions { send_slots_log2: 8, ..Default::default() };
+    let mut pair = pair_with(RemoteRights::ALL, &pair_options, &options);
+    let target = pair.domain.share(8, RemoteRights::WRITE).unwrap().remote();
+    pair.function.misbehave(Faults { mute: true, ..Faults::default() });
+    pair.queues[0].resize(6).unwrap_err();
+    (0..64).for_each(|wr_id| pair.left.post_send(write(wr_id, target)).unwrap());
+    let refused = pair.left.post_send(write(64, target)).unwrap_err();
+    assert!(refused.reason.to_string().contains("CQEs"), "{}", refused.reason);
 }

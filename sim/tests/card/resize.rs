@@ -40,7 +40,7 @@ struct End {
 pub(crate) struct Resizes {
     pub(crate) larger: u32,
     pub(crate) smaller: u32,
-    /// Resizes of a queue that had moved and not been read in its new ring, or that keep the size.
+    /// Resizes that keep the size.
     pub(crate) others: u32,
     pub(crate) refused: u32,
 }

@@ -133,35 +133,30 @@ impl Machine {
     }
 
     fn make_completion_queue_on(&mut self, event_queue: u64, number: u64, count: u64, period: u64) {
-        let block = &mut self.bench.block;
-        block.completion_queue_setup_valid.next = true;
-        block.completion_queue_setup.next = CompletionQueueSetup {
-            completion_queue: bits(number),
-            restarts: true,
-            valid: true,
-            entries_log2: bits(LOG2),
+        self.set_up(CompletionQueueSetup {
             event_queue: bits(event_queue),
             moderation_count: bits(count),
             moderation_period: bits(period),
-            base_page: bits(COMPLETION_PAGE + number),
-        };
-        self.run(8);
+            ..completion_queue(number)
+        });
+        self.run(7);
     }
 
     /// Moves a queue of event queue 1 to the page of another number, with 2^`log2` entries.
     fn resize(&mut self, number: u64, page_of: u64, log2: u64) {
+        let CompletionQueueSetup { base_page, .. } = completion_queue(page_of);
+        self.set_up(CompletionQueueSetup {
+            restarts: false,
+            entries_log2: bits(log2),
+            base_page,
+            ..completion_queue(number)
+        });
+    }
+
+    fn set_up(&mut self, setup: CompletionQueueSetup) {
         let block = &mut self.bench.block;
         block.completion_queue_setup_valid.next = true;
-        block.completion_queue_setup.next = CompletionQueueSetup {
-            completion_queue: bits(number),
-            restarts: false,
-            valid: true,
-            entries_log2: bits(log2),
-            event_queue: bits(1),
-            moderation_count: bits(0),
-            moderation_period: bits(0),
-            base_page: bits(COMPLETION_PAGE + page_of),
-        };
+        block.completion_queue_setup.next = setup;
         self.tick();
     }
 
@@ -218,6 +213,20 @@ impl Machine {
         let completions = completions.collect();
         self.written.retain(|(address, _)| is_event(*address));
         completions
+    }
+}
+
+/// A new queue in the page of its number, with event queue 1 and without moderation.
+fn completion_queue(number: u64) -> CompletionQueueSetup {
+    CompletionQueueSetup {
+        completion_queue: bits(number),
+        restarts: true,
+        valid: true,
+        entries_log2: bits(LOG2),
+        event_queue: bits(1),
+        moderation_count: bits(0),
+        moderation_period: bits(0),
+        base_page: bits(COMPLETION_PAGE + number),
     }
 }
 

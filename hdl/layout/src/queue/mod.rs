@@ -56,7 +56,10 @@ pub(crate) use pin;
 
 #[cfg(test)]
 mod tests {
-    use super::phase;
+    use super::completion::Cqe;
+    use super::event::Eqe;
+    use super::{UNWRITTEN, phase};
+    use crate::admin::Answer;
 
     #[test]
     fn the_phase_inverts_at_every_pass() {
@@ -68,5 +71,15 @@ mod tests {
     #[test]
     fn zeroed_memory_is_not_valid_in_the_first_pass() {
         assert!(phase(0, 6), "the first pass must differ from zero");
+    }
+
+    #[test]
+    fn the_mark_of_unwritten_entries_has_reserved_bits() {
+        for record in [&Cqe::RECORD, &Eqe::RECORD, &Answer::RECORD] {
+            let mut bytes = [0; 32];
+            let last = record.bits as usize / 8 - 1;
+            bytes[last] = UNWRITTEN;
+            assert!(record.check_reserved(&bytes[..=last]).is_err(), "{}", record.name);
+        }
     }
 }

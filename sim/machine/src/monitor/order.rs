@@ -102,11 +102,11 @@ struct Progress {
     armed_at: VecDeque<u32>,
 }
 
-/// Where an entry is written: to which of the watched rings, and which of those that this one has had, counted from the oldest.
+/// Where an entry is written: to which of the watched queues, and to which of its rings, counted from the oldest.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    index: usize,
-    place: usize,
+    queue: usize,
+    ring: usize,
 }
 
 /// A work request whose payload the card places in memory.
@@ -261,7 +261,7 @@ impl OrderMonitor {
             let at = &self.rings[index];
             let mut rings = at.former.iter().map(|former| former.ring).chain([at.ring]).enumerate();
             if let Some((place, ring)) = rings.find(|(_, ring)| ring.touches(address, length)) {
-                self.entries_visible(Place { index, place }, ring, time_ps, address, bytes, log);
+                self.entries_visible(Place { queue: index, ring: place }, ring, time_ps, address, bytes, log);
                 moment = match ring.kind {
                     RingKind::Completion => Moment::CompletionVisible,
                     RingKind::Event { .. } => Moment::EventVisible,
@@ -303,10 +303,10 @@ impl OrderMonitor {
     }
 
     fn completion_visible(&mut self, into: Place, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
-        let number = self.rings[into.index].ring.number;
+        let number = self.rings[into.queue].ring.number;
         match Cqe::parse(entry) {
             Ok(completion) => {
-                self.rings[into.index].add(time_ps, into.place, slot, completion.phase, log);
+                self.rings[into.queue].add(time_ps, into.ring, slot, completion.phase, log);
                 for work in &mut self.work {
                     let is_of_it = work.qp_number.is_none_or(|number| number == completion.qp_number);
                     work.is_completed |= is_of_it && work.tag == completion.wr_id;
@@ -319,7 +319,7 @@ impl OrderMonitor {
     }
 
     fn event_visible(&mut self, into: Place, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
-        let number = self.rings[into.index].ring.number;
+        let number = self.rings[into.queue].ring.number;
         let event = match Eqe::parse(entry) {
             Ok(event) => event,
             Err(error) => {
@@ -327,7 +327,7 @@ impl OrderMonitor {
                 return;
             }
         };
-        self.rings[into.index].add(time_ps, into.place, slot, event.phase, log);
+        self.rings[into.queue].add(time_ps, into.ring, slot, event.phase, log);
         if event.kind != EventKind::Completion {
             return;
         }

@@ -20,9 +20,9 @@
 
     always @(posedge clock) begin
         f_started <= 1;
-        if (is_sweeping) begin
-            if (sweep_index == \nows.f_address ) f_epoch <= 0;
-        end else if (retired_valid && retired_queue_pair == \nows.f_address ) f_epoch <= retired[93:86];
+        if (sweep[10]) begin
+            if (sweep[9:0] == \nows.f_address ) f_epoch <= 0;
+        end else if (retired[105] && retired[9:0] == \nows.f_address ) f_epoch <= retired[103:96];
         if (step == Step_Begin) f_at_front <= f_epoch;
         if (f_started && $past(!reset && packet_valid && !packet_ready)) begin
             assume (packet_valid);

@@ -18,18 +18,16 @@ pub struct Port {
 }
 
 impl Port {
-    /// Finds a field of a struct: its offset in bits and its width.
-    pub fn field(&self, name: &str) -> Option<(usize, usize)> {
-        let TypeKind::Composite(fields) = &self.kind else { return None };
-        let mut offset = 0;
-        for field in fields {
-            let width = width_of(&field.kind.kind);
-            if field.fieldname == name {
-                return Some((offset, width));
-            }
-            offset += width;
+    /// Finds a field of a struct, or with `outer.inner` one of a struct within it: its offset in bits and its width.
+    pub fn field(&self, path: &str) -> Option<(usize, usize)> {
+        let (mut kind, mut offset) = (&self.kind, 0);
+        for name in path.split('.') {
+            let TypeKind::Composite(fields) = kind else { return None };
+            let place = fields.iter().position(|field| field.fieldname == name)?;
+            offset += fields[..place].iter().map(|field| width_of(&field.kind.kind)).sum::<usize>();
+            kind = &fields[place].kind.kind;
         }
-        None
+        Some((offset, width_of(kind)))
     }
 }
 

@@ -36,7 +36,8 @@
 //! 5. Every memory has one writer.
 //!
 //! Protocol 1.6, 2.6, 2.7.
-use crate::messages::{Expired, Issued, RNR_CODE_BITS, TimerOrder, TimerSet};
+use crate::messages::{Expired, IssuedWrite, RNR_CODE_BITS, TimerOrder, TimerSet};
+use crate::sweep::SweepStep;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{StreamRx, StreamTx};
@@ -72,20 +73,14 @@ pub struct AckTimer {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// From control: register `timer_unit`, cycles in 4.096 us.
     pub unit: Signal<In, Bits<TIMER_UNIT_BITS>>,
     /// From control; acknowledge must have taken the event before. `ready` is always high.
     pub setup: StreamRx<SetupEvent>,
-    /// From issue: queue pair of `issued`.
-    pub issued_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// From issue: counts of the queue pair.
-    pub issued: Signal<In, Issued>,
-    /// `issued` is valid.
-    pub issued_valid: Signal<In, Bit>,
+    pub issued: Signal<In, IssuedWrite>,
     /// From acknowledge.
     pub set: Signal<In, TimerSet>,
     /// `set` is valid.
@@ -116,8 +111,8 @@ impl Logic for AckTimer {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let is_sweeping = self.is_sweeping.val();
-        let sweep_index = self.sweep_index.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
+        let sweep_index = self.sweep.val().index;
 
         // What the other stages write.
         let event = self.setup.beat.val();
@@ -125,9 +120,9 @@ impl Logic for AckTimer {
         self.paths.write_enable.next = self.setup.valid.val() || is_sweeping;
         self.paths.write_address.next = select(is_sweeping, sweep_index, event.queue_pair);
         self.paths.write_data.next = path_of(event, is_sweeping);
-        self.sent.write_enable.next = self.issued_valid.val() || is_sweeping;
-        self.sent.write_address.next = select(is_sweeping, sweep_index, self.issued_queue_pair.val());
-        self.sent.write_data.next = sent_of(self.issued.val(), is_sweeping);
+        self.sent.write_enable.next = self.issued.val().valid || is_sweeping;
+        self.sent.write_address.next = select(is_sweeping, sweep_index, self.issued.val().queue_pair);
+        self.sent.write_data.next = sent_of(self.issued.val().issued, is_sweeping);
         let set = self.set.val();
         self.orders.write_enable.next = self.set_valid.val() || is_sweeping;
         self.orders.write_address.next = select(is_sweeping, sweep_index, set.queue_pair);

@@ -58,7 +58,7 @@
 //!     PSN fails. An expiry is followed by another input, if there is one.
 //! 12. The timer is told of each change of what it waits for, in the next cycle.
 //! 13. With a retry the queue pair goes back: at the end of the first turn after which its oldest message
-//!     stays, so that all that is acknowledged has left before, `epoch` counts up in `retired_out`,
+//!     stays, so that all that is acknowledged has left before, `epoch` counts up in `retired`,
 //!     beside the slot and the first PSN of that message, and wqe_parse is woken. Not in a state in which
 //!     nothing is sent, and not after a message in error.
 //! 14. While the packet of a NAK or of a loss is still to be sent again in this epoch, the same news
@@ -73,10 +73,11 @@
 //! right, in this order, and its PSN is in flight. A message in error waits for the responses to those
 //! before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.6, 2.7, 2.11, 8.3.
 use crate::messages::{
-    BLOCK_BITS, Begun, Expired, Issued, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Response,
-    Retired, TimerSet,
+    BLOCK_BITS, Begun, Expired, Issued, LocalCompletion, OutstandingMessage, PoolRead, Response,
+    RetiredWrite, TimerSet,
 };
 use crate::outstanding::SHARED_BITS;
+use crate::sweep::SweepStep;
 use choose::{Chosen, Offers, first_step, has_room, responses_after};
 use record::{Peer, Progress, after_local, after_setup, lost_packet, no_peer, peer_of};
 use response::{
@@ -97,8 +98,8 @@ use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, i
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
 use rnic_messages::transmit::GatherFailure;
 use turn::{
-    Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, notice_of, pool_slot_of,
-    retired_after, step_after, tells_control, turn_after, writes_cqe,
+    Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, notice_of, pool_read_of,
+    pool_slot_of, retired_after, step_after, tells_control, turn_after, writes_cqe,
 };
 
 mod choose;
@@ -182,10 +183,8 @@ pub struct Acknowledge {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// From control: write of the table of source addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
     /// `source_address_write` is valid.
@@ -217,28 +216,18 @@ pub struct Acknowledge {
     pub failure: StreamTx<QpNotice>,
     /// To wqe_parse: the queue pair may have room again; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
-    /// To the pool: queue pair whose counts are read.
-    pub queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// To the pool: reads `issued`.
-    pub issued_read: Signal<Out, Bit>,
-    /// To the pool: reads `begun`.
-    pub begun_read: Signal<Out, Bit>,
-    /// From the pool, one cycle after `issued_read`.
+    /// To the pool.
+    pub pool_read: Signal<Out, PoolRead>,
+    /// From the pool, one cycle after `reads_issued`.
     pub issued: Signal<In, Issued>,
-    /// From the pool, one cycle after `begun_read`.
+    /// From the pool, one cycle after `reads_begun`.
     pub begun: Signal<In, Begun>,
-    /// To the pool: slot to read.
-    pub pool_slot: Signal<Out, Bits<POOL_SLOT_BITS>>,
-    /// From the pool, one cycle after `pool_slot`.
+    /// From the pool, one cycle after the slot in `pool_read`.
     pub message: Signal<In, OutstandingMessage>,
-    /// From the pool, one cycle after `pool_slot`: the block that follows its block.
+    /// From the pool, one cycle after the slot in `pool_read`: the block that follows its block.
     pub next_block: Signal<In, Bits<BLOCK_BITS>>,
-    /// To the pool and to segment: queue pair of `retired_out`.
-    pub retired_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// To the pool and to segment: counts after a turn.
-    pub retired_out: Signal<Out, Retired>,
-    /// `retired_out` is valid and is written.
-    pub retired_valid: Signal<Out, Bit>,
+    /// To the pool, to segment and to issue: counts after a turn.
+    pub retired: Signal<Out, RetiredWrite>,
     /// To the pool: shared block that is free.
     pub freed: Signal<Out, Bits<SHARED_BITS>>,
     /// `freed` is valid.
@@ -281,7 +270,7 @@ impl Logic for Acknowledge {
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.completions.tx);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
-        let is_sweeping = self.is_sweeping.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
         let step = self.step.q.val();
         let chosen = self.chosen.q.val();
         let queue_pair = chosen.queue_pair;
@@ -333,9 +322,6 @@ impl Logic for Acknowledge {
         self.peers.read_address.next = next_queue_pair;
         self.progresses.read_enable.next = step == Step::Idle;
         self.progresses.read_address.next = next_queue_pair;
-        self.queue_pair.next = select(step == Step::Idle, next_queue_pair, queue_pair);
-        self.issued_read.next = step == Step::Idle;
-        self.begun_read.next = step == Step::Idle || step == Step::AskHeld;
         let peer = self.peers.read_data.val();
         let progress = self.progresses.read_data.val();
         let issued = self.issued.val();
@@ -369,11 +355,12 @@ impl Logic for Acknowledge {
         let recovery: Recovery = recovery_of(check, outcome, says_lost, peer, progress);
         let fails = fails_in(step, is_new, check, outcome, recovery, timeout);
 
-        // A turn. The pool shows the message at `pool_slot` and the block after its block in the next cycle.
+        // A turn. The pool shows the message at its slot and the block after its block in the next cycle.
         let turn = self.turn.q.val();
         let oldest = self.oldest.q.val();
         let next_block = self.next_block.val();
-        self.pool_slot.next = pool_slot_of(step, progress, home, next_block, turn);
+        let pool_slot = pool_slot_of(step, progress, home, next_block, turn);
+        self.pool_read.next = pool_read_of(step, next_queue_pair, queue_pair, pool_slot);
         self.freed.next = turn.head.get_bits::<SHARED_BITS>(0);
         self.freed_valid.next = step == Step::Block && frees_shared(turn, next_block);
         if step == Step::Message {
@@ -388,9 +375,8 @@ impl Logic for Acknowledge {
         self.failures.rx.valid.next = is_drained || (step == Step::Complete && tells_control(oldest));
         self.failures.rx.beat.next = notice_of(queue_pair, peer, is_drained, oldest);
         // WqeParse sees the counts one cycle before it is asked whether the queue pair is held.
-        self.retired_queue_pair.next = queue_pair;
-        self.retired_out.next = retired_after(turn, progress, closing);
-        self.retired_valid.next = stores;
+        self.retired.next =
+            RetiredWrite { queue_pair, retired: retired_after(turn, progress, closing), valid: stores };
         self.asked.d.next = step == Step::AskHeld;
         self.rewinds.d.next = select(stores, closing.rewinds, self.rewinds.q.val());
         self.wakes.rx.valid.next = self.asked.q.val() && (self.begun.val().is_held || self.rewinds.q.val());
@@ -408,7 +394,7 @@ impl Logic for Acknowledge {
         let joins = joins_queue(step, event.kind, is_new, outcome, timeout);
         self.ready_queue.rx.valid.next = (joins && !progress.is_queued) || (stores && closing.continues);
         self.ready_queue.rx.beat.next = queue_pair;
-        let index = select(is_sweeping, self.sweep_index.val(), queue_pair);
+        let index = select(is_sweeping, self.sweep.val().index, queue_pair);
         let writes = joins || (responds && outcome.moves) || stores;
         self.progresses.write_enable.next = is_sweeping || writes;
         self.timer.d.next = timer_set_of(queue_pair, next);

@@ -38,9 +38,9 @@
 //!     for gather, and counted.
 //! 11. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::messages::{
-    Issued, IssuedRead, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Packet, Retired, SLOT_BITS,
-    SgePart,
+    IssuedRead, IssuedWrite, LocalCompletion, MessageWrite, Packet, RetiredWrite, SLOT_BITS, SgePart,
 };
+use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -88,20 +88,14 @@ pub struct Issue {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// From segment.
     pub packet: StreamRx<Packet>,
     /// From segment: what access checks after the first one of a list are for.
     pub sge_parts: StreamRx<SgePart>,
-    /// From acknowledge: queue pair of `retired`.
-    pub retired_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// From acknowledge: epoch and acknowledged PSN.
-    pub retired: Signal<In, Retired>,
-    /// `retired` is valid.
-    pub retired_valid: Signal<In, Bit>,
+    pub retired: Signal<In, RetiredWrite>,
     /// From wqe_check, through a queue whose `valid` is registered.
     pub inline_data: StreamRx<Bits<SLOT_BITS>>,
     /// From the region table, in order.
@@ -121,17 +115,9 @@ pub struct Issue {
     /// To control, through a queue: key of a LOCAL_INVALIDATE.
     pub invalidate: StreamTx<Invalidation>,
     /// To the pool: a message.
-    pub message: Signal<Out, OutstandingMessage>,
-    /// Pool slot of `message`.
-    pub message_slot: Signal<Out, Bits<POOL_SLOT_BITS>>,
-    /// Queue pair of `message` and `issued`.
-    pub issued_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// `message` is valid and is written.
-    pub message_valid: Signal<Out, Bit>,
-    /// To the pool: counts of the queue pair.
-    pub issued: Signal<Out, Issued>,
-    /// `issued` is valid and is written.
-    pub issued_valid: Signal<Out, Bit>,
+    pub message: Signal<Out, MessageWrite>,
+    /// To the pool and to ack_timer: counts of the queue pair.
+    pub issued: Signal<Out, IssuedWrite>,
     /// Bursts whose packets have left, free-running; registered.
     pub burst_count: Signal<Out, Bits<16>>,
     /// Turns whose packets have left, free-running; registered.
@@ -159,7 +145,7 @@ impl Logic for Issue {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let is_sweeping = self.is_sweeping.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
         let step = self.step.q.val();
         let packet = self.packet.beat.val();
         let answers = self.answers.q.val();
@@ -180,10 +166,10 @@ impl Logic for Issue {
         self.records.read_address.next = packet.header.queue_pair;
         self.nows.read_enable.next = step == Step::Begin;
         self.nows.read_address.next = packet.header.queue_pair;
-        self.nows.write_enable.next = self.retired_valid.val() || is_sweeping;
+        self.nows.write_enable.next = self.retired.val().valid || is_sweeping;
         self.nows.write_address.next =
-            select(is_sweeping, self.sweep_index.val(), self.retired_queue_pair.val());
-        self.nows.write_data.next = now_of(is_sweeping, self.retired.val());
+            select(is_sweeping, self.sweep.val().index, self.retired.val().queue_pair);
+        self.nows.write_data.next = now_of(is_sweeping, self.retired.val().retired);
 
         // A packet without a command ends its burst here; others when their command is taken.
         let is_empty = step == Step::Begin && self.packet.valid.val() && packet.header.is_empty && may_load;
@@ -228,14 +214,18 @@ impl Logic for Issue {
             && self.issued_read.ready.val()
             && self.invalidate.ready.val();
         self.packet.ready.next = is_empty || writes;
-        self.message_valid.next = writes && is_new_message(packet);
-        self.message_slot.next = packet.header.pool_slot;
-        self.message.next = message_of(packet, outcome);
+        self.message.next = MessageWrite {
+            pool_slot: packet.header.pool_slot,
+            message: message_of(packet, outcome),
+            valid: writes && is_new_message(packet),
+        };
         self.issued_read.valid.next = writes && announces_read(packet, outcome);
         self.issued_read.beat.next = issued_read_of(packet, record);
-        self.issued_queue_pair.next = packet.header.queue_pair;
-        self.issued.next = issued_of(packet, after);
-        self.issued_valid.next = writes;
+        self.issued.next = IssuedWrite {
+            queue_pair: packet.header.queue_pair,
+            issued: issued_of(packet, after),
+            valid: writes,
+        };
         self.newest.d.next = IssuedPsn { queue_pair: packet.header.queue_pair, psn: after.next_psn };
         self.has_newest.d.next = writes;
         self.issued_psn.next = self.newest.q.val();
@@ -247,7 +237,7 @@ impl Logic for Issue {
         self.counts_held.d.next = counts_of(writes, packet, record, outcome);
         self.records.write_enable.next = writes || is_sweeping;
         self.records.write_address.next =
-            select(is_sweeping, self.sweep_index.val(), packet.header.queue_pair);
+            select(is_sweeping, self.sweep.val().index, packet.header.queue_pair);
         self.records.write_data.next = Record {
             has_failed: after.has_failed && !is_sweeping,
             reads: select(is_sweeping, bits::<READ_COUNT_BITS>(0), after.reads),

@@ -31,11 +31,11 @@
 mod rules;
 
 use crate::messages::{KeptAnswer, KeptEvent, SLOT_BITS, WqeBurst, WqeSlot};
+use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::Slot;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rules::{Row, after_answer, after_slot, answer_of, burst_of, place_of, row_index, shows, stores};
 
 /// `log2` of the rows.
@@ -54,10 +54,8 @@ pub struct KeptSlots {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; drops bursts. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The row of `sweep_index` is cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose row is cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the row of a queue pair is cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// From control: bursts may begin.
     pub enable: Signal<In, Bit>,
     /// From wqe_parse: what it does in this cycle.
@@ -87,7 +85,7 @@ impl Logic for KeptSlots {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let is_sweeping = self.is_sweeping.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
         let event = self.action.val();
         let slot = self.slot.val();
 
@@ -102,7 +100,7 @@ impl Logic for KeptSlots {
         self.shown.rx.beat.next = burst_of(row, event);
         self.rows.write_enable.next = event.acts || asks_and_shows || is_sweeping;
         self.rows.write_address.next =
-            row_index(select(is_sweeping, self.sweep_index.val(), event.queue_pair));
+            row_index(select(is_sweeping, self.sweep.val().index, event.queue_pair));
         self.rows.write_data.next = if is_sweeping {
             Row { ..Default::default() }
         } else if event.acts {

@@ -506,6 +506,72 @@ pub struct Retired {
     pub waits: Bit,
 }
 
+/// Write of [`Begun`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct BegunWrite {
+    /// Queue pair whose counts these are.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// The counts.
+    pub begun: Begun,
+    /// They are written in this cycle.
+    pub valid: Bit,
+}
+
+/// Write of [`Issued`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct IssuedWrite {
+    /// Queue pair whose counts these are.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// The counts.
+    pub issued: Issued,
+    /// They are written in this cycle.
+    pub valid: Bit,
+}
+
+/// Write of [`Retired`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct RetiredWrite {
+    /// Queue pair whose counts these are.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// The counts.
+    pub retired: Retired,
+    /// They are written in this cycle.
+    pub valid: Bit,
+}
+
+/// Read of [`Retired`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct RetiredRead {
+    /// Queue pair whose counts are read.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// They are read in this cycle.
+    pub valid: Bit,
+}
+
+/// Write of a message into the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct MessageWrite {
+    /// Slot of the pool.
+    pub pool_slot: Bits<POOL_SLOT_BITS>,
+    /// The message.
+    pub message: OutstandingMessage,
+    /// It is written in this cycle.
+    pub valid: Bit,
+}
+
+/// What acknowledge reads from the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PoolRead {
+    /// Queue pair whose counts are read.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Its [`Issued`] is read in this cycle.
+    pub reads_issued: Bit,
+    /// Its [`Begun`] is read in this cycle.
+    pub reads_begun: Bit,
+    /// Slot whose message is read, in every cycle, and the link of its block.
+    pub pool_slot: Bits<POOL_SLOT_BITS>,
+}
+
 /// What the timer of a queue pair waits for.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum TimerKind {

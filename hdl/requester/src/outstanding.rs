@@ -33,7 +33,11 @@
 //! 2. A shared block is in one chain or free.
 //! 3. Of two stages that each write a count and then read that of the other, at least one sees the other's
 //!    write: reads see all writes of earlier cycles. So a held queue pair is woken exactly when there is room.
-use crate::messages::{BLOCK_BITS, Begun, Issued, Link, OutstandingMessage, POOL_SLOT_BITS, Retired};
+use crate::messages::{
+    BLOCK_BITS, Begun, BegunWrite, Issued, IssuedWrite, Link, MessageWrite, OutstandingMessage,
+    POOL_SLOT_BITS, PoolRead, Retired, RetiredRead, RetiredWrite,
+};
+use crate::sweep::SweepStep;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
@@ -50,65 +54,39 @@ pub struct Outstanding {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; no block is free then. A sweep must follow, which frees them all.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
 
     /// From wqe_parse: link in a chain of blocks.
     pub link: Signal<In, Link>,
     /// `link` is valid and is written.
     pub link_valid: Signal<In, Bit>,
-    /// From wqe_parse: queue pair of `begun`.
-    pub begun_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// From wqe_parse: counts of the queue pair.
-    pub begun: Signal<In, Begun>,
-    /// `begun` is valid and is written.
-    pub begun_valid: Signal<In, Bit>,
-    /// From wqe_parse: queue pair whose `retired` is read.
-    pub retired_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    pub begun: Signal<In, BegunWrite>,
     /// From wqe_parse: reads `retired`.
-    pub retired_read: Signal<In, Bit>,
+    pub retired_read: Signal<In, RetiredRead>,
     /// To wqe_parse, one cycle after `retired_read`; registered.
     pub retired: Signal<Out, Retired>,
     /// To wqe_parse: a free shared block; registered.
     pub free: StreamTx<Bits<SHARED_BITS>>,
 
     /// From issue: a message.
-    pub message: Signal<In, OutstandingMessage>,
-    /// From issue: pool slot of `message`.
-    pub message_slot: Signal<In, Bits<POOL_SLOT_BITS>>,
-    /// From issue: queue pair of `issued`.
-    pub issued_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    pub message: Signal<In, MessageWrite>,
     /// From issue: counts of the queue pair.
-    pub issued: Signal<In, Issued>,
-    /// `message` is valid and is written.
-    pub message_valid: Signal<In, Bit>,
-    /// `issued` is valid and is written.
-    pub issued_valid: Signal<In, Bit>,
+    pub issued: Signal<In, IssuedWrite>,
 
-    /// From acknowledge: queue pair whose `begun` and `issued` are read.
-    pub queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// From acknowledge: reads `issued_seen`.
-    pub issued_read: Signal<In, Bit>,
-    /// From acknowledge: reads `begun_seen`.
-    pub begun_read: Signal<In, Bit>,
-    /// To acknowledge, one cycle after `issued_read`; registered.
+    /// From acknowledge.
+    pub pool_read: Signal<In, PoolRead>,
+    /// To acknowledge, one cycle after `reads_issued`; registered.
     pub issued_seen: Signal<Out, Issued>,
-    /// To acknowledge, one cycle after `begun_read`; registered.
+    /// To acknowledge, one cycle after `reads_begun`; registered.
     pub begun_seen: Signal<Out, Begun>,
-    /// From acknowledge: slot to read.
-    pub pool_slot: Signal<In, Bits<POOL_SLOT_BITS>>,
-    /// To acknowledge, one cycle after `pool_slot`; registered.
+    /// To acknowledge, one cycle after the slot in `pool_read`; registered.
     pub message_seen: Signal<Out, OutstandingMessage>,
-    /// To acknowledge, one cycle after `pool_slot`: the block that follows its block; registered.
+    /// To acknowledge, one cycle after the slot in `pool_read`: the block that follows its block; registered.
     pub next_block: Signal<Out, Bits<BLOCK_BITS>>,
-    /// From acknowledge: queue pair of `retired_write`.
-    pub retired_write_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// From acknowledge: counts of the queue pair.
-    pub retired_write: Signal<In, Retired>,
-    /// `retired_write` is valid and is written.
-    pub retired_write_valid: Signal<In, Bit>,
+    pub retired_write: Signal<In, RetiredWrite>,
     /// From acknowledge: a shared block that is free again.
     pub freed: Signal<In, Bits<SHARED_BITS>>,
     /// `freed` is valid.
@@ -127,34 +105,37 @@ impl Logic for Outstanding {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let is_sweeping = self.is_sweeping.val();
-        let sweep_index = self.sweep_index.val();
+        let read = self.pool_read.val();
+        let begun = self.begun.val();
+        let message = self.message.val();
+        let issued = self.issued.val();
+        let retired = self.retired_write.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
+        let sweep_index = self.sweep.val().index;
 
         self.links.write_enable.next = self.link_valid.val();
         self.links.write_address.next = self.link.val().block;
         self.links.write_data.next = self.link.val().next;
         self.links.read_enable.next = true;
-        self.links.read_address.next = self.pool_slot.val().get_bits::<BLOCK_BITS>(3);
+        self.links.read_address.next = read.pool_slot.get_bits::<BLOCK_BITS>(3);
         self.next_block.next = self.links.read_data.val();
 
-        self.messages.write_enable.next = self.message_valid.val();
-        self.messages.write_address.next = self.message_slot.val();
-        self.messages.write_data.next = self.message.val();
+        self.messages.write_enable.next = message.valid;
+        self.messages.write_address.next = message.pool_slot;
+        self.messages.write_data.next = message.message;
         self.messages.read_enable.next = true;
-        self.messages.read_address.next = self.pool_slot.val();
+        self.messages.read_address.next = read.pool_slot;
         self.message_seen.next = self.messages.read_data.val();
 
-        self.begun_counts.write_enable.next = self.begun_valid.val() || is_sweeping;
-        self.begun_counts.write_address.next = select(is_sweeping, sweep_index, self.begun_queue_pair.val());
-        self.begun_counts.write_data.next = self.begun.val();
-        self.issued_counts.write_enable.next = self.issued_valid.val() || is_sweeping;
-        self.issued_counts.write_address.next =
-            select(is_sweeping, sweep_index, self.issued_queue_pair.val());
-        self.issued_counts.write_data.next = self.issued.val();
-        self.retired_counts.write_enable.next = self.retired_write_valid.val() || is_sweeping;
-        self.retired_counts.write_address.next =
-            select(is_sweeping, sweep_index, self.retired_write_queue_pair.val());
-        self.retired_counts.write_data.next = self.retired_write.val();
+        self.begun_counts.write_enable.next = begun.valid || is_sweeping;
+        self.begun_counts.write_address.next = select(is_sweeping, sweep_index, begun.queue_pair);
+        self.begun_counts.write_data.next = begun.begun;
+        self.issued_counts.write_enable.next = issued.valid || is_sweeping;
+        self.issued_counts.write_address.next = select(is_sweeping, sweep_index, issued.queue_pair);
+        self.issued_counts.write_data.next = issued.issued;
+        self.retired_counts.write_enable.next = retired.valid || is_sweeping;
+        self.retired_counts.write_address.next = select(is_sweeping, sweep_index, retired.queue_pair);
+        self.retired_counts.write_data.next = retired.retired;
         if is_sweeping {
             self.begun_counts.write_data.next.count = bits(0);
             self.begun_counts.write_data.next.is_held = false;
@@ -170,14 +151,14 @@ impl Logic for Outstanding {
             self.retired_counts.write_data.next.waits = false;
         }
 
-        self.begun_counts.read_enable.next = self.begun_read.val();
-        self.begun_counts.read_address.next = self.queue_pair.val();
+        self.begun_counts.read_enable.next = read.reads_begun;
+        self.begun_counts.read_address.next = read.queue_pair;
         self.begun_seen.next = self.begun_counts.read_data.val();
-        self.issued_counts.read_enable.next = self.issued_read.val();
-        self.issued_counts.read_address.next = self.queue_pair.val();
+        self.issued_counts.read_enable.next = read.reads_issued;
+        self.issued_counts.read_address.next = read.queue_pair;
         self.issued_seen.next = self.issued_counts.read_data.val();
-        self.retired_counts.read_enable.next = self.retired_read.val();
-        self.retired_counts.read_address.next = self.retired_queue_pair.val();
+        self.retired_counts.read_enable.next = self.retired_read.val().valid;
+        self.retired_counts.read_address.next = self.retired_read.val().queue_pair;
         self.retired.next = self.retired_counts.read_data.val();
 
         // There are as many shared blocks as queue pairs, so the sweep frees each of them once.

@@ -49,6 +49,7 @@ mod rules;
 
 use crate::messages::{IssuedRead, ReadRecord, Response};
 use crate::segment::READ_INDEX_BITS;
+use crate::sweep::SweepStep;
 use crate::wqe::ATOMIC_BYTES;
 use grant::{Grant, Pending};
 use rnic_blocks::memory::{Memory, Storage};
@@ -113,10 +114,8 @@ pub struct ReadResponse {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// From control; acknowledge must have taken the event before.
     pub setup: StreamRx<SetupEvent>,
     /// From segment: a READ or an atomic.
@@ -158,7 +157,7 @@ impl Logic for ReadResponse {
     fn update(&mut self) {
         self.hold_registers();
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
-        let is_sweeping = self.is_sweeping.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
         let step = self.step.q.val();
         let queue_pair = self.queue_pair.q.val();
         let event = self.setup.beat.val();
@@ -208,7 +207,7 @@ impl Logic for ReadResponse {
         let is_setup = step == Step::Setup;
         let serves = receives(event.state);
         self.lives.write_enable.next = is_sweeping || is_setup;
-        self.lives.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
+        self.lives.write_address.next = select(is_sweeping, self.sweep.val().index, queue_pair);
         self.lives.write_data.next = Life { serves: serves && !is_sweeping, generation: event.generation };
 
         // A response: what is due, what it is, and what becomes of it.
@@ -262,7 +261,7 @@ impl Logic for ReadResponse {
         let forgets = is_setup && (!serves || event.kind == SetupKind::Restart);
         let opens = step == Step::Issued && life.serves && life.generation == issued.generation;
         self.progresses.write_enable.next = is_sweeping || forgets || opens || (acts && (places || fails));
-        self.progresses.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
+        self.progresses.write_address.next = select(is_sweeping, self.sweep.val().index, queue_pair);
         self.progresses.write_data.next = if acts {
             select(
                 outcome.is_missing,

@@ -22,6 +22,7 @@
 //! 2. What was written for a queue pair before or in the cycle of its doorbell is seen by a reader from the
 //!    cycle after `to_fetch` on, in this turn or in a later one. So no doorbell is lost.
 //! 3. Turns are in the order in which queue pairs entered.
+use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -44,10 +45,8 @@ pub struct ReadyQueue {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; empties the queue. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// Queue pair whose doorbell rings.
     pub posted: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// `posted` is valid.
@@ -69,8 +68,8 @@ impl Logic for ReadyQueue {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let is_sweeping = self.is_sweeping.val();
-        let sweep_index = self.sweep_index.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
+        let sweep_index = self.sweep.val().index;
 
         // A candidate is looked up in the cycle in which it enters.
         let posted_valid = self.posted_valid.val();

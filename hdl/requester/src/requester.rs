@@ -179,28 +179,17 @@ impl Logic for Requester {
     fn update(&mut self) {
         self.hold_registers();
 
-        let is_sweeping = self.sweep.is_sweeping.val();
-        let sweep_index = self.sweep.index.val();
-        self.ready_queue.is_sweeping.next = is_sweeping;
-        self.ready_queue.sweep_index.next = sweep_index;
-        self.wqe_fetch.is_sweeping.next = is_sweeping;
-        self.wqe_fetch.sweep_index.next = sweep_index;
-        self.wqe_parse.is_sweeping.next = is_sweeping;
-        self.wqe_parse.sweep_index.next = sweep_index;
-        self.kept_slots.is_sweeping.next = is_sweeping;
-        self.kept_slots.sweep_index.next = sweep_index;
-        self.outstanding.is_sweeping.next = is_sweeping;
-        self.outstanding.sweep_index.next = sweep_index;
-        self.segment.is_sweeping.next = is_sweeping;
-        self.segment.sweep_index.next = sweep_index;
-        self.issue.is_sweeping.next = is_sweeping;
-        self.issue.sweep_index.next = sweep_index;
-        self.acknowledge.is_sweeping.next = is_sweeping;
-        self.acknowledge.sweep_index.next = sweep_index;
-        self.ack_timer.is_sweeping.next = is_sweeping;
-        self.ack_timer.sweep_index.next = sweep_index;
-        self.read_response.is_sweeping.next = is_sweeping;
-        self.read_response.sweep_index.next = sweep_index;
+        let sweep = self.sweep.step.val();
+        self.ready_queue.sweep.next = sweep;
+        self.wqe_fetch.sweep.next = sweep;
+        self.wqe_parse.sweep.next = sweep;
+        self.kept_slots.sweep.next = sweep;
+        self.outstanding.sweep.next = sweep;
+        self.segment.sweep.next = sweep;
+        self.issue.sweep.next = sweep;
+        self.acknowledge.sweep.next = sweep;
+        self.ack_timer.sweep.next = sweep;
+        self.read_response.sweep.next = sweep;
 
         StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.wqe_fetch.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_parse, &mut self.setup_fork.rx);
@@ -276,9 +265,7 @@ impl Logic for Requester {
 
         // Silence of the peer.
         self.ack_timer.unit.next = self.timer_unit.val();
-        self.ack_timer.issued_queue_pair.next = self.issue.issued_queue_pair.val();
         self.ack_timer.issued.next = self.issue.issued.val();
-        self.ack_timer.issued_valid.next = self.issue.issued_valid.val();
         self.ack_timer.set.next = self.acknowledge.timer_set.val();
         self.ack_timer.set_valid.next = self.acknowledge.timer_set_valid.val();
         StreamTx::<Expired>::join(&mut self.ack_timer.expired, &mut self.acknowledge.expired);
@@ -304,38 +291,23 @@ impl Logic for Requester {
         // The pool has three writers.
         self.outstanding.link.next = self.wqe_parse.link.val();
         self.outstanding.link_valid.next = self.wqe_parse.link_valid.val();
-        self.outstanding.begun_queue_pair.next = self.wqe_parse.begun_queue_pair.val();
         self.outstanding.begun.next = self.wqe_parse.begun.val();
-        self.outstanding.begun_valid.next = self.wqe_parse.begun_valid.val();
-        self.outstanding.retired_queue_pair.next = self.wqe_parse.retired_queue_pair.val();
         self.outstanding.retired_read.next = self.wqe_parse.retired_read.val();
         self.wqe_parse.retired.next = self.outstanding.retired.val();
         StreamTx::<Bits<SHARED_BITS>>::join(&mut self.outstanding.free, &mut self.wqe_parse.free);
         self.outstanding.message.next = self.issue.message.val();
-        self.outstanding.message_slot.next = self.issue.message_slot.val();
-        self.outstanding.issued_queue_pair.next = self.issue.issued_queue_pair.val();
         self.outstanding.issued.next = self.issue.issued.val();
-        self.outstanding.message_valid.next = self.issue.message_valid.val();
-        self.outstanding.issued_valid.next = self.issue.issued_valid.val();
         self.issued_psn.next = self.issue.issued_psn.val();
         self.issued_psn_valid.next = self.issue.issued_psn_valid.val();
-        self.outstanding.queue_pair.next = self.acknowledge.queue_pair.val();
-        self.outstanding.issued_read.next = self.acknowledge.issued_read.val();
-        self.outstanding.begun_read.next = self.acknowledge.begun_read.val();
+        self.outstanding.pool_read.next = self.acknowledge.pool_read.val();
         self.acknowledge.issued.next = self.outstanding.issued_seen.val();
         self.acknowledge.begun.next = self.outstanding.begun_seen.val();
-        self.outstanding.pool_slot.next = self.acknowledge.pool_slot.val();
         self.acknowledge.message.next = self.outstanding.message_seen.val();
         self.acknowledge.next_block.next = self.outstanding.next_block.val();
-        self.outstanding.retired_write_queue_pair.next = self.acknowledge.retired_queue_pair.val();
-        self.outstanding.retired_write.next = self.acknowledge.retired_out.val();
-        self.outstanding.retired_write_valid.next = self.acknowledge.retired_valid.val();
-        self.segment.retired_queue_pair.next = self.acknowledge.retired_queue_pair.val();
-        self.segment.retired.next = self.acknowledge.retired_out.val();
-        self.segment.retired_valid.next = self.acknowledge.retired_valid.val();
-        self.issue.retired_queue_pair.next = self.acknowledge.retired_queue_pair.val();
-        self.issue.retired.next = self.acknowledge.retired_out.val();
-        self.issue.retired_valid.next = self.acknowledge.retired_valid.val();
+        let retired = self.acknowledge.retired.val();
+        self.outstanding.retired_write.next = retired;
+        self.segment.retired.next = retired;
+        self.issue.retired.next = retired;
         self.outstanding.freed.next = self.acknowledge.freed.val();
         self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
 

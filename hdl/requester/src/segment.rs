@@ -49,7 +49,8 @@
 //! 12. A LOCAL_INVALIDATE is no packet, and leaves with key and protection domain.
 //!
 //! `turn_count` counts turns that have made a packet, before their first one; `ends_turn` is set in the last.
-use crate::messages::{CheckedWqe, Packet, QUANTUM_BITS, ReadRecord, Retired, Sge, SgePart};
+use crate::messages::{CheckedWqe, Packet, QUANTUM_BITS, ReadRecord, RetiredWrite, Sge, SgePart};
+use crate::sweep::SweepStep;
 use begin::{
     Acknowledged, Life, Rest, Work, acknowledged_of, admit, after_event, after_fill, begin_work,
     blocked_after, current, dropped, drops, first_step, nothing_of, resumed_after, serves, step_after_fill,
@@ -107,10 +108,8 @@ pub struct Segment {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// From control: messages and turns may begin.
     pub enable: Signal<In, Bit>,
     /// From control; wqe_parse must have taken the event before.
@@ -119,12 +118,8 @@ pub struct Segment {
     pub checked: StreamRx<CheckedWqe>,
     /// From wqe_check: SGEs of lists, before their WQE.
     pub listed_sges: StreamRx<Sge>,
-    /// From acknowledge: queue pair of `retired`.
-    pub retired_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// From acknowledge: acknowledged PSN.
-    pub retired: Signal<In, Retired>,
-    /// `retired` is valid.
-    pub retired_valid: Signal<In, Bit>,
+    pub retired: Signal<In, RetiredWrite>,
     /// To issue; registered.
     pub packet: StreamTx<Packet>,
     /// To issue: what the access requests after the first one of a list are for; registered.
@@ -175,8 +170,8 @@ impl Logic for Segment {
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         self.turn_count.next = self.turns_begun.q.val();
-        let is_sweeping = self.is_sweeping.val();
-        let sweep_index = self.sweep_index.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
+        let sweep_index = self.sweep.val().index;
         let step = self.step.q.val();
         let queue_pair = self.queue_pair.q.val();
         let event = self.setup.beat.val();
@@ -213,10 +208,10 @@ impl Logic for Segment {
         self.rests.read_address.next = select(step == Step::Event, event.queue_pair, chosen);
         self.acknowledged.read_enable.next = step == Step::Idle;
         self.acknowledged.read_address.next = chosen;
-        self.acknowledged.write_enable.next = self.retired_valid.val() || is_sweeping;
+        self.acknowledged.write_enable.next = self.retired.val().valid || is_sweeping;
         self.acknowledged.write_address.next =
-            select(is_sweeping, sweep_index, self.retired_queue_pair.val());
-        self.acknowledged.write_data.next = acknowledged_of(is_sweeping, self.retired.val());
+            select(is_sweeping, sweep_index, self.retired.val().queue_pair);
+        self.acknowledged.write_data.next = acknowledged_of(is_sweeping, self.retired.val().retired);
         let acknowledged = self.acknowledged.read_data.val();
         let rest = current(self.rests.read_data.val(), acknowledged.epoch);
 

@@ -5,7 +5,7 @@
 //! the same messages would no longer agree.
 //!
 //! ```text
-//!  reset ──> index: 0 ... 2^10 - 1 ──> is_sweeping, index
+//!  reset ──> index: 0 ... 2^10 - 1 ──> step
 //! ```
 //!
 //! Latency: sweeps for 1,024 cycles, from the first after reset or power-up on. Outputs are registers.
@@ -17,6 +17,15 @@ use rnic_messages::sizes::QUEUE_PAIR_BITS;
 /// Width of the counter, whose top bit ends the sweep.
 const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
+/// What a stage clears in this cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SweepStep {
+    /// Queue pair whose records are cleared.
+    pub index: Bits<QUEUE_PAIR_BITS>,
+    /// They are cleared in this cycle.
+    pub is_sweeping: Bit,
+}
+
 /// Clears records; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct Sweep {
@@ -24,10 +33,8 @@ pub struct Sweep {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; starts a sweep.
     pub reset: Signal<In, Bit>,
-    /// `index` is valid; registered.
-    pub is_sweeping: Signal<Out, Bit>,
-    /// Queue pair whose records are cleared; registered.
-    pub index: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// To all stages; registered.
+    pub step: Signal<Out, SweepStep>,
     count: Reg<Bits<COUNT_BITS>>,
 }
 
@@ -40,8 +47,7 @@ impl Logic for Sweep {
         if is_sweeping {
             self.count.d.next = count + 1;
         }
-        self.is_sweeping.next = is_sweeping;
-        self.index.next = count.get_bits::<QUEUE_PAIR_BITS>(0);
+        self.step.next = SweepStep { index: count.get_bits::<QUEUE_PAIR_BITS>(0), is_sweeping };
     }
 }
 
@@ -55,8 +61,9 @@ mod tests {
         let mut bench = Bench::clocked(Sweep::default(), |block| &mut block.clock).in_lock_step();
         for cycle in 0..1100u64 {
             bench.settle();
-            assert_eq!(bench.block.is_sweeping.val(), cycle < 1024);
-            assert!(cycle >= 1024 || bench.block.index.val() == cycle);
+            let step = bench.block.step.val();
+            assert_eq!(step.is_sweeping, cycle < 1024);
+            assert!(cycle >= 1024 || step.index == cycle);
             bench.tick();
         }
     }

@@ -35,6 +35,7 @@
 mod rules;
 
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
+use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -73,10 +74,8 @@ pub struct WqeFetch {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// From control: bursts may begin.
     pub enable: Signal<In, Bit>,
     /// From control.
@@ -123,8 +122,8 @@ impl Logic for WqeFetch {
         StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.spans.tx);
         StreamTx::<WqeBurst>::link(&mut self.bursts, &mut self.burst_queue.tx);
         self.burst_count.next = self.bursts_done.q.val();
-        let is_sweeping = self.is_sweeping.val();
-        let sweep_index = self.sweep_index.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
+        let sweep_index = self.sweep.val().index;
         let step = self.step.q.val();
         let queue_pair = self.queue_pair.q.val();
         let event = self.setup.beat.val();

@@ -67,9 +67,11 @@
 //! 17. Each time the cursor goes to the oldest message, a lap of wqe_fetch begins. An overrun counts only
 //!     if it was found in the lap of the cursor, and none ends the queue while messages are sent again.
 use crate::messages::{
-    BLOCK_BITS, Begun, FetchResume, KeptAnswer, KeptEvent, Link, ParsedWqe, Retired, WqeSlot,
+    BLOCK_BITS, Begun, BegunWrite, FetchResume, KeptAnswer, KeptEvent, Link, ParsedWqe, Retired, RetiredRead,
+    WqeSlot,
 };
 use crate::outstanding::SHARED_BITS;
+use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -108,10 +110,8 @@ pub struct WqeParse {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// The records of `sweep_index` are cleared in this cycle.
-    pub is_sweeping: Signal<In, Bit>,
-    /// Queue pair whose records are cleared.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From sweep: the records of a queue pair are cleared in this cycle.
+    pub sweep: Signal<In, SweepStep>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From wqe_pair.
@@ -132,16 +132,10 @@ pub struct WqeParse {
     pub link: Signal<Out, Link>,
     /// `link` is valid and is written.
     pub link_valid: Signal<Out, Bit>,
-    /// To the pool: queue pair of `begun`.
-    pub begun_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
     /// To the pool: counts of the queue pair.
-    pub begun: Signal<Out, Begun>,
-    /// `begun` is valid and is written.
-    pub begun_valid: Signal<Out, Bit>,
-    /// To the pool: queue pair whose `retired` is read.
-    pub retired_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    pub begun: Signal<Out, BegunWrite>,
     /// To the pool: reads `retired`.
-    pub retired_read: Signal<Out, Bit>,
+    pub retired_read: Signal<Out, RetiredRead>,
     /// From the pool, one cycle after `retired_read`.
     pub retired: Signal<In, Retired>,
     /// From the pool: a free shared block.
@@ -175,8 +169,8 @@ impl Logic for WqeParse {
         self.probed.next = self.probed_held.q.val();
         self.probed_busy.next = self.is_busy.q.val();
         self.counts_stale_dropped.next = self.is_stale.q.val();
-        let is_sweeping = self.is_sweeping.val();
-        let sweep_index = self.sweep_index.val();
+        let is_sweeping = self.sweep.val().is_sweeping;
+        let sweep_index = self.sweep.val().index;
         let step = self.step.q.val();
         let queue_pair = self.queue_pair.q.val();
         let event = self.setup.beat.val();
@@ -213,8 +207,10 @@ impl Logic for WqeParse {
         self.lives.read_address.next = chosen;
         self.sends.read_enable.next = step == Step::Idle;
         self.sends.read_address.next = chosen;
-        self.retired_read.next = step == Step::Idle || step == Step::Act;
-        self.retired_queue_pair.next = select(step == Step::Idle, chosen, queue_pair);
+        self.retired_read.next = RetiredRead {
+            queue_pair: select(step == Step::Idle, chosen, queue_pair),
+            valid: step == Step::Idle || step == Step::Act,
+        };
         let life = self.lives.read_data.val();
         let send = self.sends.read_data.val();
         let retired = self.retired.val();
@@ -297,9 +293,11 @@ impl Logic for WqeParse {
             },
         };
         self.step.d.next = step_after(step, first, act.holds, ends_kept(slot, life, send));
-        self.begun_queue_pair.next = queue_pair;
-        self.begun.next = Begun { count: next.message_count, is_held: next.is_held };
-        self.begun_valid.next = writes;
+        self.begun.next = BegunWrite {
+            queue_pair,
+            begun: Begun { count: next.message_count, is_held: next.is_held },
+            valid: writes,
+        };
         let index = select(is_sweeping, sweep_index, queue_pair);
         self.sends.write_enable.next = is_sweeping || writes;
         self.sends.write_address.next = index;

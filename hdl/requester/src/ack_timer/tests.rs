@@ -1,6 +1,6 @@
 //! The block beside its Verilog, and beside a model that knows when each timer was due.
 use super::*;
-use crate::messages::{ATTEMPT_BITS, TimerKind};
+use crate::messages::{ATTEMPT_BITS, Issued, TimerKind};
 use crate::testing::event;
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -40,7 +40,7 @@ impl World {
         self.cycle += 1;
         let block = &mut self.bench.block;
         block.setup.valid.next = false;
-        block.issued_valid.next = false;
+        block.issued.next.valid = false;
         block.set_valid.next = false;
         expired
     }
@@ -59,10 +59,10 @@ impl World {
 
     fn sends(&mut self, queue_pair: usize, generation: u8, unsent_psn: u64) {
         let generation = bits(generation.into());
-        self.bench.block.issued.next =
+        self.bench.block.issued.next.issued =
             Issued { unsent_psn: bits(unsent_psn), generation, ..Issued::default() };
-        self.bench.block.issued_queue_pair.next = bits(queue_pair as u64);
-        self.bench.block.issued_valid.next = true;
+        self.bench.block.issued.next.queue_pair = bits(queue_pair as u64);
+        self.bench.block.issued.next.valid = true;
     }
 
     fn sets(&mut self, queue_pair: usize, order: TimerOrder) {
@@ -238,12 +238,12 @@ fn a_sweep_forgets_all_timers() {
     world.bench.block.reset.next = true;
     world.tick();
     world.bench.block.reset.next = false;
-    world.bench.block.is_sweeping.next = true;
+    world.bench.block.sweep.next.is_sweeping = true;
     for index in 0..ROUND {
-        world.bench.block.sweep_index.next = bits(index);
+        world.bench.block.sweep.next.index = bits(index);
         assert_eq!(world.tick(), None);
     }
-    world.bench.block.is_sweeping.next = false;
+    world.bench.block.sweep.next.is_sweeping = false;
     // What was sent and awaited before is forgotten, too.
     for queue_pair in [0, 5, 6, 0x3ff] {
         world.moves_to(queue_pair, QpState::ReadyToSend, 1, 5);

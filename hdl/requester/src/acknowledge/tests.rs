@@ -2,7 +2,9 @@
 //! place is left to the block; what it does in each of them is not. ReadResponse and the place stage return
 //! anything, but in order.
 use super::*;
-use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, TimerKind, TimerOrder, WqeCompletion, WqeKind};
+use crate::messages::{
+    BLOCK_MESSAGES, OutstandingMessage, Retired, TimerKind, TimerOrder, WqeCompletion, WqeKind,
+};
 use crate::opcode::{
     ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE,
     READ_RESPONSE_ONLY,
@@ -610,17 +612,14 @@ impl World {
         }
 
         // The pool shows in the next cycle what was there before this cycle.
-        let asked = block.queue_pair.val().to_u64() as usize;
-        let place = block.pool_slot.val().to_u64();
-        let (reads_issued, reads_begun) = (block.issued_read.val(), block.begun_read.val());
+        let PoolRead { queue_pair, reads_issued, reads_begun, pool_slot } = block.pool_read.val();
+        let (asked, place) = (queue_pair.to_u64() as usize, pool_slot.to_u64());
         let message = self.messages.get(&place).copied().unwrap_or_default();
         let next = self.links.get(&(place as usize >> 3)).copied().unwrap_or(0);
         let begun = self.begun.get(&asked).copied().unwrap_or_default();
         let issued = self.issued.get(&asked).copied().unwrap_or_default();
-        let retires = block
-            .retired_valid
-            .val()
-            .then(|| (block.retired_queue_pair.val().to_u64() as usize, block.retired_out.val()));
+        let retired = block.retired.val();
+        let retires = retired.valid.then(|| (retired.queue_pair.to_u64() as usize, retired.retired));
         let freed = block.freed_valid.val().then(|| block.freed.val().to_u64() as usize + HOMES);
 
         if has_event {
@@ -1590,13 +1589,13 @@ fn nothing_is_left_after_a_reset_and_its_sweep() {
     block.reset.next = true;
     world.bench.tick();
     world.bench.block.reset.next = false;
-    world.bench.block.is_sweeping.next = true;
+    world.bench.block.sweep.next.is_sweeping = true;
     for index in 0..1 << QUEUE_PAIR_BITS {
-        world.bench.block.sweep_index.next = bits(index);
+        world.bench.block.sweep.next.index = bits(index);
         world.bench.tick();
-        assert!(!world.bench.block.completion.valid.val() && !world.bench.block.retired_valid.val());
+        assert!(!world.bench.block.completion.valid.val() && !world.bench.block.retired.val().valid);
     }
-    world.bench.block.is_sweeping.next = false;
+    world.bench.block.sweep.next.is_sweeping = false;
     // The same bench, and neighbours that have forgotten everything too.
     let mut world = World { bench: world.bench, ..World::roomy(Stalls::None) };
     world.says(packet);
@@ -1612,8 +1611,11 @@ fn nothing_is_left_after_a_reset_and_its_sweep() {
 #[test]
 fn waveform_is_as_documented() {
     let waves = Waves::new().signal("responses_valid").signal("responses_ready");
-    let waves =
-        waves.signal("pool_slot").signal("retired_valid").signal("retired_out.count").when("retired_valid");
+    let waves = waves
+        .signal("pool_read.pool_slot")
+        .signal("retired.valid")
+        .signal("retired.retired.count")
+        .when("retired.valid");
     let waves = waves.signal("completion_valid").signal("completion_beat.consumer_index");
     let waves = waves.when("completion_valid").signal("counts.messages_completed");
     let mut world = World::roomy(Stalls::None);

@@ -3,7 +3,7 @@
 use super::Step;
 use super::record::{Peer, Progress, sends};
 use crate::messages::{
-    BLOCK_BITS, Begun, Issued, OutstandingMessage, POOL_SLOT_BITS, Retired, WqeCompletion,
+    BLOCK_BITS, Begun, Issued, OutstandingMessage, POOL_SLOT_BITS, PoolRead, Retired, WqeCompletion,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::vendor_error;
@@ -119,6 +119,23 @@ pub(super) fn pool_slot_of(
         Step::Load => cat!(progress.head_from_home ^ home, progress.head_count.get_bits::<3>(0)),
         Step::Block => cat!(next_block, bits::<3>(0)),
         _ => cat!(turn.head, next_count.get_bits::<3>(0)),
+    }
+}
+
+/// Reads of the pool in a step: the counts of the queue pair that comes next while none is served, else of the one that is.
+#[kernel]
+pub(super) fn pool_read_of(
+    step: Step,
+    next_queue_pair: Bits<QUEUE_PAIR_BITS>,
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    pool_slot: Bits<POOL_SLOT_BITS>,
+) -> PoolRead {
+    let is_idle = step == Step::Idle;
+    PoolRead {
+        queue_pair: select(is_idle, next_queue_pair, queue_pair),
+        reads_issued: is_idle,
+        reads_begun: is_idle || step == Step::AskHeld,
+        pool_slot,
     }
 }
 

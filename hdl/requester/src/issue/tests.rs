@@ -1,5 +1,5 @@
 use super::*;
-use crate::messages::{EPOCH_BITS, WqeCompletion, WqeHeader, WqeKind};
+use crate::messages::{EPOCH_BITS, Issued, OutstandingMessage, WqeCompletion, WqeHeader, WqeKind};
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::queue::completion::CompletionStatus;
@@ -318,22 +318,18 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             }
             let block = &bench.block;
             assert_eq!(block.issued_psn_valid.val().then(|| block.issued_psn.val()), issued_psn);
-            issued_psn = block
-                .issued_valid
-                .val()
-                .then(|| IssuedPsn { queue_pair: block.issued_queue_pair.val(), psn: next_psns[written] });
+            let IssuedWrite { queue_pair, issued, valid } = block.issued.val();
+            issued_psn = valid.then(|| IssuedPsn { queue_pair, psn: next_psns[written] });
             retransmissions += usize::from(block.counts.val().packets_retransmitted);
             refusals += usize::from(block.counts.val().work_refused);
             protections += usize::from(block.counts.val().local_protection);
-            if block.issued_valid.val() {
-                let message =
-                    block.message_valid.val().then(|| (block.message_slot.val(), block.message.val()));
-                assert_eq!(message, messages[written]);
-                let (queue_pair, issued) = says[written];
-                assert_eq!((block.issued_queue_pair.val(), block.issued.val()), (queue_pair, issued));
+            let message = block.message.val();
+            if valid {
+                assert_eq!(message.valid.then_some((message.pool_slot, message.message)), messages[written]);
+                assert_eq!((queue_pair, issued), says[written]);
                 written += 1;
             } else {
-                assert!(!block.message_valid.val());
+                assert!(!message.valid);
             }
             bench.tick();
         }

@@ -179,12 +179,12 @@ fn slots_are_shown_again_as_they_were() {
             expected: VecDeque::new(),
             seen: 0,
         };
-        machine.bench.block.is_sweeping.next = true;
+        machine.bench.block.sweep.next.is_sweeping = true;
         for row in 0..32 {
-            machine.bench.block.sweep_index.next = bits(row);
+            machine.bench.block.sweep.next.index = bits(row);
             machine.bench.tick();
         }
-        machine.bench.block.is_sweeping.next = false;
+        machine.bench.block.sweep.next.is_sweeping = false;
         // Next slot of the host, and generation, of each queue pair.
         let mut next = [0xfff0, 0, 0x7fff];
         let mut generations = [0, 7, 255];

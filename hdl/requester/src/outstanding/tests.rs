@@ -9,12 +9,12 @@ use std::collections::{HashMap, HashSet};
 fn reads_see_the_writes_of_earlier_cycles() {
     let mut random = random();
     let mut bench = Bench::clocked(Outstanding::default(), |block| &mut block.clock).in_lock_step();
-    bench.block.is_sweeping.next = true;
+    bench.block.sweep.next.is_sweeping = true;
     for index in 0..1 << SHARED_BITS {
-        bench.block.sweep_index.next = bits(index);
+        bench.block.sweep.next.index = bits(index);
         bench.tick();
     }
-    bench.block.is_sweeping.next = false;
+    bench.block.sweep.next.is_sweeping = false;
     let (mut links, mut messages) = (HashMap::new(), HashMap::new());
     let (mut begun, mut issued, mut retired) = (HashMap::new(), HashMap::new(), HashMap::new());
     let mut taken: Vec<Bits<SHARED_BITS>> = Vec::new();
@@ -26,12 +26,11 @@ fn reads_see_the_writes_of_earlier_cycles() {
         block.link.next =
             Link { block: bits(0x7ff - random.random_range(0..3)), next: Stimulus::sample(&mut random) };
         block.link_valid.next = random.random();
-        block.begun_queue_pair.next = queue_pair(&mut random);
-        block.begun.next = Begun { count: Stimulus::sample(&mut random), is_held: random.random() };
-        block.begun_valid.next = random.random();
-        block.retired_queue_pair.next = queue_pair(&mut random);
-        block.retired_read.next = true;
-        block.message.next = OutstandingMessage {
+        block.begun.next.queue_pair = queue_pair(&mut random);
+        block.begun.next.begun = Begun { count: Stimulus::sample(&mut random), is_held: random.random() };
+        block.begun.next.valid = random.random();
+        block.retired_read.next = RetiredRead { queue_pair: queue_pair(&mut random), valid: true };
+        block.message.next.message = OutstandingMessage {
             generation: Stimulus::sample(&mut random),
             last_psn: Stimulus::sample(&mut random),
             next_slot: Stimulus::sample(&mut random),
@@ -52,9 +51,9 @@ fn reads_see_the_writes_of_earlier_cycles() {
             },
             length: Stimulus::sample(&mut random),
         };
-        block.message_slot.next = place(&mut random);
-        block.issued_queue_pair.next = queue_pair(&mut random);
-        block.issued.next = Issued {
+        block.message.next.pool_slot = place(&mut random);
+        block.issued.next.queue_pair = queue_pair(&mut random);
+        block.issued.next.issued = Issued {
             count: Stimulus::sample(&mut random),
             reads: Stimulus::sample(&mut random),
             unsent_psn: Stimulus::sample(&mut random),
@@ -62,14 +61,16 @@ fn reads_see_the_writes_of_earlier_cycles() {
             epoch: Stimulus::sample(&mut random),
             generation: Stimulus::sample(&mut random),
         };
-        block.message_valid.next = random.random();
-        block.issued_valid.next = random.random();
-        block.queue_pair.next = queue_pair(&mut random);
-        block.issued_read.next = true;
-        block.begun_read.next = true;
-        block.pool_slot.next = place(&mut random);
-        block.retired_write_queue_pair.next = queue_pair(&mut random);
-        block.retired_write.next = Retired {
+        block.message.next.valid = random.random();
+        block.issued.next.valid = random.random();
+        block.pool_read.next = PoolRead {
+            queue_pair: queue_pair(&mut random),
+            reads_issued: true,
+            reads_begun: true,
+            pool_slot: place(&mut random),
+        };
+        block.retired_write.next.queue_pair = queue_pair(&mut random);
+        block.retired_write.next.retired = Retired {
             oldest_slot: Stimulus::sample(&mut random),
             oldest_psn: Stimulus::sample(&mut random),
             epoch: Stimulus::sample(&mut random),
@@ -79,7 +80,7 @@ fn reads_see_the_writes_of_earlier_cycles() {
             home_lap: random.random(),
             una_psn: Stimulus::sample(&mut random),
         };
-        block.retired_write_valid.next = random.random();
+        block.retired_write.next.valid = random.random();
         block.free.ready.next = random.random_bool(0.5);
         block.freed_valid.next = !taken.is_empty() && random.random_bool(0.4);
         if block.freed_valid.next {
@@ -95,28 +96,32 @@ fn reads_see_the_writes_of_earlier_cycles() {
         if block.freed_valid.val() {
             free.insert(block.freed.val().to_u64());
         }
-        let place = block.pool_slot.val();
+        let PoolRead { queue_pair: asked, pool_slot: place, .. } = block.pool_read.val();
         let expected = (
             messages.get(&place.to_u64()).copied(),
             links.get(&(place.to_u64() >> 3)).copied(),
-            begun.get(&block.queue_pair.val().to_u64()).copied().unwrap_or_default(),
-            issued.get(&block.queue_pair.val().to_u64()).copied(),
-            retired.get(&block.retired_queue_pair.val().to_u64()).copied().unwrap_or_default(),
+            begun.get(&asked.to_u64()).copied().unwrap_or_default(),
+            issued.get(&asked.to_u64()).copied(),
+            retired.get(&block.retired_read.val().queue_pair.to_u64()).copied().unwrap_or_default(),
         );
         if block.link_valid.val() {
             links.insert(block.link.val().block.to_u64(), block.link.val().next);
         }
-        if block.begun_valid.val() {
-            begun.insert(block.begun_queue_pair.val().to_u64(), block.begun.val());
+        let written = block.begun.val();
+        if written.valid {
+            begun.insert(written.queue_pair.to_u64(), written.begun);
         }
-        if block.message_valid.val() {
-            messages.insert(block.message_slot.val().to_u64(), block.message.val());
+        let written = block.message.val();
+        if written.valid {
+            messages.insert(written.pool_slot.to_u64(), written.message);
         }
-        if block.issued_valid.val() {
-            issued.insert(block.issued_queue_pair.val().to_u64(), block.issued.val());
+        let written = block.issued.val();
+        if written.valid {
+            issued.insert(written.queue_pair.to_u64(), written.issued);
         }
-        if block.retired_write_valid.val() {
-            retired.insert(block.retired_write_queue_pair.val().to_u64(), block.retired_write.val());
+        let written = block.retired_write.val();
+        if written.valid {
+            retired.insert(written.queue_pair.to_u64(), written.retired);
         }
         bench.tick();
         let block = &bench.block;

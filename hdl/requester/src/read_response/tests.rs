@@ -142,12 +142,12 @@ struct World {
 impl World {
     fn new(stalls: Stalls) -> Self {
         let mut bench = Bench::clocked(ReadResponse::default(), |block| &mut block.clock).in_lock_step();
-        bench.block.is_sweeping.next = true;
+        bench.block.sweep.next.is_sweeping = true;
         for index in 0..1024 {
-            bench.block.sweep_index.next = bits(index);
+            bench.block.sweep.next.index = bits(index);
             bench.tick();
         }
-        bench.block.is_sweeping.next = false;
+        bench.block.sweep.next.is_sweeping = false;
         let mut random = random();
         let pairs = INDICES.map(|index| Pair {
             index,

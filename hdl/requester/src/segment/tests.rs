@@ -2,7 +2,7 @@
 //! decides is when each one is made, and that is held to its rules.
 use super::*;
 use crate::messages::{
-    AtomicOperands, SegmentPlan, WqeCompletion, WqeHeader, WqeKind, atomic_operands, second_sge,
+    AtomicOperands, Retired, SegmentPlan, WqeCompletion, WqeHeader, WqeKind, atomic_operands, second_sge,
 };
 use crate::opcode::{COMPARE_SWAP, FETCH_ADD, READ_REQUEST};
 use crate::testing::event;
@@ -211,12 +211,12 @@ impl World {
         let mut random = random();
         let mut bench = Bench::clocked(Segment::default(), |block| &mut block.clock).in_lock_step();
         bench.block.enable.next = true;
-        bench.block.is_sweeping.next = true;
+        bench.block.sweep.next.is_sweeping = true;
         for index in 0..1024 {
-            bench.block.sweep_index.next = bits(index);
+            bench.block.sweep.next.index = bits(index);
             bench.tick();
         }
-        bench.block.is_sweeping.next = false;
+        bench.block.sweep.next.is_sweeping = false;
         let pairs = INDICES.map(|index| Pair {
             index,
             generation: random.random(),
@@ -287,9 +287,10 @@ impl World {
     fn acknowledges(&mut self, number: usize, una: u32) {
         let pair = &mut self.pairs[number];
         pair.una = una & 0xff_ffff;
-        self.bench.block.retired_queue_pair.next = bits(pair.index as u64);
-        self.bench.block.retired.next = Retired { una_psn: bits(pair.una.into()), ..Retired::default() };
-        self.bench.block.retired_valid.next = true;
+        self.bench.block.retired.next.queue_pair = bits(pair.index as u64);
+        self.bench.block.retired.next.retired =
+            Retired { una_psn: bits(pair.una.into()), ..Retired::default() };
+        self.bench.block.retired.next.valid = true;
     }
 
     /// Gives the block a WQE of `length` bytes.
@@ -592,7 +593,7 @@ impl World {
             self.takes(packet);
         }
         self.bench.tick();
-        self.bench.block.retired_valid.next = false;
+        self.bench.block.retired.next.valid = false;
         self.cycle += 1;
     }
 

@@ -409,12 +409,12 @@ impl Kept {
 fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, stalls: Stalls) -> Expected {
     let mut random = random();
     let mut bench = Bench::clocked(WqeParse::default(), |block| &mut block.clock).in_lock_step();
-    bench.block.is_sweeping.next = true;
+    bench.block.sweep.next.is_sweeping = true;
     for index in 0..1024 {
-        bench.block.sweep_index.next = bits(index);
+        bench.block.sweep.next.index = bits(index);
         bench.tick();
     }
-    bench.block.is_sweeping.next = false;
+    bench.block.sweep.next.is_sweeping = false;
     let mut models: Vec<_> =
         (0..QUEUES).map(|number| Model { tail: (FIRST + number) as u64, ..Model::default() }).collect();
     let mut rings = vec![Ring::default(); QUEUES];
@@ -584,8 +584,8 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         assert_eq!((block.probed.val(), block.probed_busy.val()), probed);
         stale += usize::from(block.counts_stale_dropped.val());
         let seen = shown;
-        if block.retired_read.val() {
-            let number = (block.retired_queue_pair.val().to_u64() as usize).wrapping_sub(FIRST);
+        if block.retired_read.val().valid {
+            let number = (block.retired_read.val().queue_pair.to_u64() as usize).wrapping_sub(FIRST);
             shown = chains.get(number).map_or(Retired::default(), |chain| chain.retired);
         }
         (expected.link, expected.takes_free) = (None, false);
@@ -656,10 +656,10 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             free.pop_front();
             offers_free = false;
         }
-        if block.begun_valid.val() {
-            let number = block.begun_queue_pair.val().to_u64() as usize - FIRST;
-            assert_eq!(Some((number, block.begun.val())), expected.begun.pop_front());
-            begun[number] = block.begun.val();
+        if block.begun.val().valid {
+            let number = block.begun.val().queue_pair.to_u64() as usize - FIRST;
+            assert_eq!(Some((number, block.begun.val().begun)), expected.begun.pop_front());
+            begun[number] = block.begun.val().begun;
         }
         if let Some(turn) = turns.sample(&block.resume) {
             assert_eq!(Some(turn), expected.turns.pop_front());

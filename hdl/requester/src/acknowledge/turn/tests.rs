@@ -192,6 +192,20 @@ fn the_pool_is_asked_for_the_next_message() {
 }
 
 #[test]
+fn the_counts_are_those_of_the_queue_pair_that_comes_next_while_none_is_served() {
+    let (next, served, slot) = (bits(5), bits(9), bits(77));
+    for (step, queue_pair, reads_issued, reads_begun) in [
+        (Step::Idle, next, true, true),
+        (Step::AskHeld, served, false, true),
+        (Step::Load, served, false, false),
+        (Step::Message, served, false, false),
+    ] {
+        let expected = PoolRead { queue_pair, reads_issued, reads_begun, pool_slot: slot };
+        assert_eq!(pool_read_of(step, next, served, slot), expected, "{step:?}");
+    }
+}
+
+#[test]
 fn a_message_that_leaves_moves_the_counts_and_one_that_stays_does_not() {
     let read = OutstandingMessage { is_open: true, ..message() };
     // Message, verdict; leaves, READs, an error, a LOCAL_INVALIDATE has left.

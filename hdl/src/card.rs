@@ -27,6 +27,7 @@ use crate::event_counters::EventCounters;
 use crate::stack::{self, Build};
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::Complete;
+use rnic_control::axi_lite::AxiLite;
 use rnic_control::control::{Control, SLAVE_BITS};
 use rnic_control::drained::Drained;
 use rnic_control::registers::SPEED_BITS;
@@ -100,40 +101,8 @@ pub struct Card<
     /// Synchronous to `core_clock`, active high.
     pub core_reset: Signal<In, Bit>,
 
-    /// AXI4-Lite slave, write address in bytes. Bit 24 selects BAR 2 (doorbells) instead of BAR 0 (registers).
-    pub s_axil_awaddr: Signal<In, Bits<SLAVE_BITS>>,
-    /// `s_axil_awaddr` is valid.
-    pub s_axil_awvalid: Signal<In, Bit>,
-    /// The card takes the write address.
-    pub s_axil_awready: Signal<Out, Bit>,
-    /// Write data, byte 0 in bits 7:0.
-    pub s_axil_wdata: Signal<In, Bits<64>>,
-    /// Write strobe, one bit for each byte of `s_axil_wdata`.
-    pub s_axil_wstrb: Signal<In, Bits<8>>,
-    /// `s_axil_wdata` and `s_axil_wstrb` are valid.
-    pub s_axil_wvalid: Signal<In, Bit>,
-    /// The card takes the write data.
-    pub s_axil_wready: Signal<Out, Bit>,
-    /// Response to a write: always OKAY.
-    pub s_axil_bresp: Signal<Out, Bits<2>>,
-    /// `s_axil_bresp` is valid.
-    pub s_axil_bvalid: Signal<Out, Bit>,
-    /// The master takes the response to a write.
-    pub s_axil_bready: Signal<In, Bit>,
-    /// AXI4-Lite slave, read address in bytes; bit 24 as in `s_axil_awaddr`.
-    pub s_axil_araddr: Signal<In, Bits<SLAVE_BITS>>,
-    /// `s_axil_araddr` is valid.
-    pub s_axil_arvalid: Signal<In, Bit>,
-    /// The card takes the read address.
-    pub s_axil_arready: Signal<Out, Bit>,
-    /// Read data, byte 0 in bits 7:0.
-    pub s_axil_rdata: Signal<Out, Bits<64>>,
-    /// Response to a read: always OKAY.
-    pub s_axil_rresp: Signal<Out, Bits<2>>,
-    /// `s_axil_rdata` and `s_axil_rresp` are valid.
-    pub s_axil_rvalid: Signal<Out, Bit>,
-    /// The master takes the read data.
-    pub s_axil_rready: Signal<In, Bit>,
+    /// AXI4-Lite slave. Bit 24 of an address selects BAR 2 (doorbells) instead of BAR 0 (registers).
+    pub s_axil: AxiLite<SLAVE_BITS>,
 
     /// The function is bus master; synchronous to `core_clock`. From the second cycle after it falls on, no read, write or
     /// interrupt begins. One that is offered then stays until it is taken, and a write that is requested gets its words.
@@ -295,23 +264,7 @@ impl<
         self.entry.restart.next = self.control.core_reset.val();
         self.exit.restart.next = self.control.core_reset.val();
 
-        self.control.awaddr.next = self.s_axil_awaddr.val();
-        self.control.awvalid.next = self.s_axil_awvalid.val();
-        self.control.wdata.next = self.s_axil_wdata.val();
-        self.control.wstrb.next = self.s_axil_wstrb.val();
-        self.control.wvalid.next = self.s_axil_wvalid.val();
-        self.control.bready.next = self.s_axil_bready.val();
-        self.control.araddr.next = self.s_axil_araddr.val();
-        self.control.arvalid.next = self.s_axil_arvalid.val();
-        self.control.rready.next = self.s_axil_rready.val();
-        self.s_axil_awready.next = self.control.awready.val();
-        self.s_axil_wready.next = self.control.wready.val();
-        self.s_axil_bresp.next = self.control.bresp.val();
-        self.s_axil_bvalid.next = self.control.bvalid.val();
-        self.s_axil_arready.next = self.control.arready.val();
-        self.s_axil_rdata.next = self.control.rdata.val();
-        self.s_axil_rresp.next = self.control.rresp.val();
-        self.s_axil_rvalid.next = self.control.rvalid.val();
+        AxiLite::<SLAVE_BITS>::link(&mut self.s_axil, &mut self.control.axi);
 
         // The host.
         StreamTx::<HostRead<TAG>>::join(&mut self.host_reader.to_host, &mut self.bus_master_gate.read);
@@ -372,14 +325,14 @@ impl<
         self.requester.source_address_write_valid.next = self.control.source_address_write_valid.val();
         self.responder.source_address_write.next = self.control.source_address_write.val();
         self.responder.source_address_write_valid.next = self.control.source_address_write_valid.val();
-        self.requester.send_posted.next = self.control.send_posted.val();
-        self.requester.send_posted_valid.next = self.control.send_posted_valid.val();
-        self.responder.receive_posted.next = self.control.receive_posted.val();
-        self.responder.receive_posted_valid.next = self.control.receive_posted_valid.val();
-        self.complete.completions_read.next = self.control.completions_read.val();
-        self.complete.completions_read_valid.next = self.control.completions_read_valid.val();
-        self.complete.events_read.next = self.control.events_read.val();
-        self.complete.events_read_valid.next = self.control.events_read_valid.val();
+        self.requester.send_posted.next = self.control.messages.send_posted.val();
+        self.requester.send_posted_valid.next = self.control.messages.send_posted_valid.val();
+        self.responder.receive_posted.next = self.control.messages.receive_posted.val();
+        self.responder.receive_posted_valid.next = self.control.messages.receive_posted_valid.val();
+        self.complete.completions_read.next = self.control.messages.completions_read.val();
+        self.complete.completions_read_valid.next = self.control.messages.completions_read_valid.val();
+        self.complete.events_read.next = self.control.messages.events_read.val();
+        self.complete.events_read_valid.next = self.control.messages.events_read_valid.val();
         self.complete.completion_queue_setup.next = self.control.completion_queue_setup.val();
         self.complete.completion_queue_setup_valid.next = self.control.completion_queue_setup_valid.val();
         self.complete.event_queue_setup.next = self.control.event_queue_setup.val();
@@ -437,9 +390,9 @@ impl<
         StreamTx::<HostSpan>::join(&mut self.responder.receive_read, &mut self.host_reader.rq_read);
         self.responder.receive_slot.next = self.host_reader.rq_slot.val();
         self.responder.receive_slot_valid.next = self.host_reader.rq_slot_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.control.admin_read, &mut self.host_reader.admin_read);
-        self.control.admin_slot.next = self.host_reader.admin_slot.val();
-        self.control.admin_slot_valid.next = self.host_reader.admin_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.control.admin.read, &mut self.host_reader.admin_read);
+        self.control.admin.slot.next = self.host_reader.admin_slot.val();
+        self.control.admin.slot_valid.next = self.host_reader.admin_slot_valid.val();
         StreamTx::<HostSpan>::join(&mut self.responder.atomics_read, &mut self.host_reader.atomics_read);
         self.responder.atomics_word.next = self.host_reader.atomics_word.val();
         self.responder.atomics_word_valid.next = self.host_reader.atomics_word_valid.val();
@@ -447,7 +400,7 @@ impl<
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.host_reader.payload, &mut self.gather.from_host);
         StreamTx::<PayloadWrite<DATA>>::join(&mut self.place.write, &mut self.host_writer.payload);
         StreamTx::<SlotWrite>::join(&mut self.complete.write, &mut self.host_writer.completion);
-        StreamTx::<SlotWrite>::join(&mut self.control.admin_write, &mut self.host_writer.admin);
+        StreamTx::<SlotWrite>::join(&mut self.control.admin.write, &mut self.host_writer.admin);
         StreamTx::<WordWrite>::join(&mut self.responder.atomics_write, &mut self.host_writer.atomics);
         self.responder.atomics_done.next = self.host_writer.atomics_done.val();
         self.responder.atomics_failed.next = self.host_writer.atomics_failed.val();
@@ -455,10 +408,10 @@ impl<
         self.place.payload_failed.next = self.host_writer.payload_failed.val();
         self.responder.done_count.next = self.host_writer.payload_done_count.val();
         self.complete.write_done.next = self.host_writer.completion_done_count.val();
-        self.control.admin_done_count.next = self.host_writer.admin_done_count.val();
+        self.control.admin.done_count.next = self.host_writer.admin_done_count.val();
         StreamTx::<WriteFailure>::join(&mut self.host_writer.write_failure, &mut self.write_failures.failure);
         StreamTx::<WriteFailure>::join(&mut self.write_failures.payload, &mut self.responder.write_failure);
-        self.control.admin_write_failed.next = self.write_failures.answer.val();
+        self.control.admin.write_failed.next = self.write_failures.answer.val();
         self.control.host_write_error.next = self.write_failures.lost_event.val();
         self.complete.refused.next = self.write_failures.cqe.val();
         self.complete.refused_valid.next = self.write_failures.cqe_valid.val();
@@ -530,8 +483,8 @@ impl<
         self.exit.rx.valid.next = self.assemble.to_mac.valid.val();
         self.assemble.to_mac.ready.next = self.exit.rx.ready.val();
         self.control.sends.next = self.assemble.to_mac.valid.val();
-        self.control.sent_frame.next = leaves && frame.last;
-        self.control.sent_bytes.next = select(leaves, bit_cast::<16, BYTES>(frame.bytes), bits::<16>(0));
+        self.control.port.sent_frame.next = leaves && frame.last;
+        self.control.port.sent_bytes.next = select(leaves, bit_cast::<16, BYTES>(frame.bytes), bits::<16>(0));
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.exit.tx, &mut self.mac_transmit.from_assemble);
         self.mac_tx_tvalid.next = self.mac_transmit.tvalid.val();
         self.mac_tx_tdata.next = self.mac_transmit.tdata.val();
@@ -554,11 +507,11 @@ impl<
         self.receive.own_mac.next = self.control.own_mac.val();
         self.receive.promiscuous.next = self.control.promiscuous.val();
         self.receive.accept_multicast.next = self.control.accept_multicast.val();
-        self.receive.counter_latch.next = self.control.counter_latch.val();
-        self.receive.counter_index.next = self.control.counter_index.val();
-        self.control.counter.next = self.receive.counter.val();
-        self.control.outcome.next = self.receive.outcome.val();
-        self.control.outcome_valid.next = self.receive.outcome_valid.val();
+        self.receive.counter_latch.next = self.control.counters.latch.val();
+        self.receive.counter_index.next = self.control.counters.frame_index.val();
+        self.control.counters.frame_value.next = self.receive.counter.val();
+        self.control.port.outcome.next = self.receive.outcome.val();
+        self.control.port.outcome_valid.next = self.receive.outcome_valid.val();
         self.observe_accepted.next = self.receive.outcome_valid.val()
             & (self.receive.outcome.val().number >= bits::<REASON_BITS>(ACCEPTED_REQUEST));
         StreamTx::<PacketToken>::join(&mut self.receive.request_token, &mut self.responder.requests);
@@ -587,12 +540,12 @@ impl<
         StreamTx::<CqeToken>::join(&mut self.requester.completion, &mut self.complete.from_requester);
         StreamTx::<CqeToken>::join(&mut self.place.cqe, &mut self.complete.from_responder);
         StreamTx::<EqeToken>::join(&mut self.control.event, &mut self.complete.event);
-        self.complete.interrupt_mask.next = self.control.interrupt_mask.val();
-        self.complete.interrupt_pending_clear.next = self.control.interrupt_pending_clear.val();
-        self.complete.interrupt_moderation_write.next = self.control.interrupt_moderation_write.val();
-        self.complete.interrupt_moderation_vector.next = self.control.interrupt_moderation_vector.val();
-        self.complete.interrupt_moderation_period.next = self.control.interrupt_moderation_period.val();
-        self.control.interrupt_pending.next = self.complete.interrupt_pending.val();
+        self.complete.interrupt_mask.next = self.control.interrupt.mask.val();
+        self.complete.interrupt_pending_clear.next = self.control.interrupt.pending_clear.val();
+        self.complete.interrupt_moderation_write.next = self.control.interrupt.moderation_write.val();
+        self.complete.interrupt_moderation_vector.next = self.control.interrupt.moderation_vector.val();
+        self.complete.interrupt_moderation_period.next = self.control.interrupt.moderation_period.val();
+        self.control.interrupt.pending.next = self.complete.interrupt_pending.val();
 
         // Counters.
         self.counters.requester.next = self.requester.counts.val();
@@ -602,15 +555,15 @@ impl<
         self.counters.host_reader.next = self.host_reader.counts.val();
         self.counters.host_writer.next = self.host_writer.counts.val();
         self.counters.control.next = self.control.counts.val();
-        self.counters.latch.next = self.control.counter_latch.val();
-        self.counters.index.next = self.control.event_counter_index.val();
-        self.control.event_counter.next = self.counters.value.val();
-        self.control.event_counters_latching.next = self.counters.is_latching.val();
+        self.counters.latch.next = self.control.counters.latch.val();
+        self.counters.index.next = self.control.counters.event_index.val();
+        self.control.counters.event_value.next = self.counters.value.val();
+        self.control.counters.is_latching.next = self.counters.is_latching.val();
 
         // Status that no block reports: the board knows its port, and no pool can run empty.
-        self.control.link_up.next = self.link_up.val();
-        self.control.port_speed.next = self.port_speed.val();
-        self.control.permanent_mac.next = self.permanent_mac.val();
+        self.control.port.link_up.next = self.link_up.val();
+        self.control.port.speed.next = self.port_speed.val();
+        self.control.port.permanent_mac.next = self.permanent_mac.val();
         self.control.pool_exhausted.next = false;
     }
 }

@@ -26,7 +26,7 @@
 //! Refuses doorbells that claim more commands than the ring holds: they are ignored.
 //!
 //! Design decision 12.
-use crate::messages::{FatalReport, Outcome};
+use crate::messages::{AdminHost, AdminRegistersRx, FatalReport, Outcome};
 use crate::sequencer::COMMAND_BITS;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -34,7 +34,7 @@ use rnic_layout::admin::{ANSWER_BYTES, COMMAND_BYTES, CommandStatus};
 use rnic_layout::queue::event::EventKind;
 use rnic_layout::registers::FatalCode;
 use rnic_messages::complete::EqeToken;
-use rnic_messages::host::{HostSpan, Slot, SlotWrite};
+use rnic_messages::host::{HostSpan, SlotWrite};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 
 /// Slots of a ring at most, as a power of two.
@@ -117,30 +117,8 @@ pub struct AdminRing {
     /// Synchronous, active high; drops the command that runs.
     pub reset: Signal<In, Bit>,
 
-    /// Register `admin_command_base`; the ring begins at a multiple of 4096.
-    pub command_base: Signal<In, Bits<64>>,
-    /// Register `admin_answer_base`; the ring begins at a multiple of 4096.
-    pub answer_base: Signal<In, Bits<64>>,
-    /// Slots of both rings, as a power of two; more than 8 counts as 8.
-    pub entries_log2: Signal<In, Bits<4>>,
-    /// The queue runs; a rise starts it at index 0.
-    pub enable: Signal<In, Bit>,
-    /// Answers raise events.
-    pub event_on_answer: Signal<In, Bit>,
-    /// Commands may begin.
-    pub may_begin: Signal<In, Bit>,
-    /// Producer index of the command ring: commands that software ever wrote, modulo 2^16.
-    pub doorbell: Signal<In, Bits<16>>,
-    /// `doorbell` is written in this cycle.
-    pub doorbell_valid: Signal<In, Bit>,
-    /// The last `doorbell` that was not ignored; registered, as are those below.
-    pub producer_index: Signal<Out, Bits<16>>,
-    /// Commands ever read, modulo 2^16.
-    pub consumer_index: Signal<Out, Bits<16>>,
-    /// A command runs, until its answer is written.
-    pub busy: Signal<Out, Bit>,
-    /// The queue has stopped.
-    pub failed: Signal<Out, Bit>,
+    /// To and from the registers; what this block drives is registered.
+    pub registers: AdminRegistersRx,
     /// The device has failed; only a reset clears that.
     pub device_failed: Signal<In, Bit>,
     /// Why the device failed here; registered.
@@ -148,18 +126,8 @@ pub struct AdminRing {
     /// The device failed here in this cycle; registered.
     pub fatal_valid: Signal<Out, Bit>,
 
-    /// To the host reader: the slot of the next command; a function of registers.
-    pub admin_read: StreamTx<HostSpan>,
-    /// From the host reader: a slot.
-    pub admin_slot: Signal<In, Slot>,
-    /// `admin_slot` is valid in this cycle.
-    pub admin_slot_valid: Signal<In, Bit>,
-    /// To the host writer: what queries write, and answers; a function of registers.
-    pub admin_write: StreamTx<SlotWrite>,
-    /// From the host writer: number of these writes that are done, modulo 2^16.
-    pub admin_done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// From the host writer: the host refused one of them, at the latest in the cycle in which it counts as done.
-    pub write_failed: Signal<In, Bit>,
+    /// To and from the host.
+    pub admin: AdminHost,
     /// To event queue 0: an answer was written; a function of registers.
     pub event: StreamTx<EqeToken>,
     /// To the counters: commands that have ended.
@@ -375,35 +343,38 @@ impl Logic for AdminRing {
         let consumer = self.consumer.q.val();
         let index = self.index.q.val();
         let address = self.address.q.val();
-        let slots = ring_slots(self.entries_log2.val());
+        let slots = ring_slots(self.registers.entries_log2.val());
         let outcome = self.outcome_held.q.val();
         let is_running = stage == Stage::Running;
         let is_answering = stage == Stage::Answer;
         let was_enabled = self.was_enabled.q.val();
         let has_command = !self.has_stopped.q.val() && producer != consumer;
         let is = Conditions {
-            begins: self.may_begin.val() && self.enable.val() && was_enabled && has_command,
-            read_taken: self.admin_read.ready.val(),
-            slot_valid: self.admin_slot_valid.val(),
-            slot_error: self.admin_slot.val().error,
+            begins: self.registers.may_begin.val()
+                && self.registers.enable.val()
+                && was_enabled
+                && has_command,
+            read_taken: self.admin.read.ready.val(),
+            slot_valid: self.admin.slot_valid.val(),
+            slot_error: self.admin.slot.val().error,
             device_failed: self.device_failed.val(),
             command_taken: self.command.ready.val(),
             outcome_valid: self.outcome.valid.val(),
-            all_done: self.admin_done_count.val() == self.issued.q.val(),
-            write_failed: self.saw_failure.q.val() || self.write_failed.val(),
+            all_done: self.admin.done_count.val() == self.issued.q.val(),
+            write_failed: self.saw_failure.q.val() || self.admin.write_failed.val(),
             is_old: self.is_old.q.val(),
-            answer_taken: self.admin_write.ready.val(),
-            event_on_answer: self.event_on_answer.val(),
+            answer_taken: self.admin.write.ready.val(),
+            event_on_answer: self.registers.event_on_answer.val(),
             event_taken: self.event.ready.val(),
         };
 
         // To and from the host.
-        self.admin_read.valid.next = stage == Stage::Read || (is_running && self.list_read.valid.val());
-        self.admin_read.beat.next = HostSpan {
+        self.admin.read.valid.next = stage == Stage::Read || (is_running && self.list_read.valid.val());
+        self.admin.read.beat.next = HostSpan {
             address: select(is_running, self.list_read.beat.val().address, address),
             length: bits(COMMAND_BYTES as u64),
         };
-        self.list_read.ready.next = is_running && self.admin_read.ready.val();
+        self.list_read.ready.next = is_running && self.admin.read.ready.val();
         self.list_valid.next = self.has_list.q.val();
         self.list_error.next = self.has_list_error.q.val();
         self.has_list.d.next = is_running && is.slot_valid;
@@ -415,10 +386,10 @@ impl Logic for AdminRing {
             ..Default::default()
         };
         let writes = is_answering || (is_running && self.write.valid.val());
-        self.write.ready.next = is_running && self.admin_write.ready.val();
-        self.admin_write.valid.next = writes;
-        self.admin_write.beat.next = select(is_answering, answer_write, self.write.beat.val());
-        if writes && self.admin_write.ready.val() {
+        self.write.ready.next = is_running && self.admin.write.ready.val();
+        self.admin.write.valid.next = writes;
+        self.admin.write.beat.next = select(is_answering, answer_write, self.write.beat.val());
+        if writes && self.admin.write.ready.val() {
             self.issued.d.next = self.issued.q.val() + 1;
         }
 
@@ -427,14 +398,14 @@ impl Logic for AdminRing {
         self.command.beat.next = self.held.q.val();
         self.outcome.ready.next = is_running;
         if stage == Stage::Fetch || (is_running && is.slot_valid) {
-            self.held.d.next = self.admin_slot.val().data;
+            self.held.d.next = self.admin.slot.val().data;
         }
 
         // To the registers, to event queue 0, and to the counters.
-        self.producer_index.next = producer;
-        self.consumer_index.next = consumer;
-        self.busy.next = stage != Stage::Idle;
-        self.failed.next = self.has_stopped.q.val();
+        self.registers.producer_index.next = producer;
+        self.registers.consumer_index.next = consumer;
+        self.registers.busy.next = stage != Stage::Idle;
+        self.registers.failed.next = self.has_stopped.q.val();
         self.fatal.next = self.fatal_held.q.val();
         self.fatal_valid.next = self.is_fatal.q.val();
         self.event.valid.next = stage == Stage::Raise;
@@ -461,26 +432,26 @@ impl Logic for AdminRing {
             Stage::Idle => {
                 self.is_old.d.next = false;
                 self.index.d.next = consumer;
-                self.address.d.next = page(self.command_base.val())
+                self.address.d.next = page(self.registers.command_base.val())
                     + bit_cast::<64, COMMAND_RING>(cat!(slot_of(consumer, slots), bits::<COMMAND_LOG2>(0)));
             }
             Stage::Fetch => {
-                self.header.d.next = self.admin_slot.val().data.get_bits::<64>(0);
+                self.header.d.next = self.admin.slot.val().data.get_bits::<64>(0);
                 if is.slot_valid && !is.is_old {
                     self.consumer.d.next = consumer + 1;
                 }
             }
             Stage::Settle => {
-                self.address.d.next = page(self.answer_base.val())
+                self.address.d.next = page(self.registers.answer_base.val())
                     + bit_cast::<64, ANSWER_RING>(cat!(slot_of(index, slots), bits::<ANSWER_LOG2>(0)));
             }
             _ => {}
         }
-        if self.doorbell_valid.val() && is_within(self.doorbell.val(), consumer, slots) {
-            self.producer.d.next = self.doorbell.val();
+        if self.registers.doorbell_valid.val() && is_within(self.registers.doorbell.val(), consumer, slots) {
+            self.producer.d.next = self.registers.doorbell.val();
         }
-        self.was_enabled.d.next = self.enable.val();
-        if self.enable.val() && !was_enabled {
+        self.was_enabled.d.next = self.registers.enable.val();
+        if self.registers.enable.val() && !was_enabled {
             self.producer.d.next = bits(0);
             self.consumer.d.next = bits(0);
             self.has_stopped.d.next = false;

@@ -39,14 +39,9 @@ const WAIT_BITS: usize = 2;
 /// Its first value; it counts down to zero.
 const WAIT_START: u64 = READ_CYCLES as u64 - 1;
 
-/// An AXI4-Lite slave with addresses of `ADDRESS` bits, in bytes.
-#[derive(Default, LogicBlock, Registers)]
-pub struct AxiLiteSlave<const ADDRESS: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops accesses in flight.
-    pub reset: Signal<In, Bit>,
-
+/// The slave's end of AXI4-Lite, with addresses of `ADDRESS` bits, in bytes, and data of 64 bits.
+#[derive(Clone, Debug, Default, LogicInterface, Registers)]
+pub struct AxiLite<const ADDRESS: usize> {
     /// Byte address of a write; the low three bits are ignored, as the strobes select the bytes.
     pub awaddr: Signal<In, Bits<ADDRESS>>,
     /// `awaddr` is offered.
@@ -82,6 +77,18 @@ pub struct AxiLiteSlave<const ADDRESS: usize> {
     pub rvalid: Signal<Out, Bit>,
     /// The master takes `rdata`.
     pub rready: Signal<In, Bit>,
+}
+
+/// An AXI4-Lite slave with addresses of `ADDRESS` bits, in bytes.
+#[derive(Default, LogicBlock, Registers)]
+pub struct AxiLiteSlave<const ADDRESS: usize> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; drops accesses in flight.
+    pub reset: Signal<In, Bit>,
+
+    /// The bus.
+    pub axi: AxiLite<ADDRESS>,
 
     /// To the registers: a write; registered, one cycle.
     pub write: Signal<Out, Bit>,
@@ -121,16 +128,16 @@ impl<const ADDRESS: usize> Logic for AxiLiteSlave<ADDRESS> {
         // Writes: address and data are taken independently.
         let has_address = self.has_write_address.q.val();
         let has_data = self.has_write_data.q.val();
-        self.awready.next = !has_address;
-        self.wready.next = !has_data;
+        self.axi.awready.next = !has_address;
+        self.axi.wready.next = !has_data;
         if !has_address {
-            self.write_address_held.d.next = (self.awaddr.val() >> 3) << 3;
-            self.has_write_address.d.next = self.awvalid.val();
+            self.write_address_held.d.next = (self.axi.awaddr.val() >> 3) << 3;
+            self.has_write_address.d.next = self.axi.awvalid.val();
         }
         if !has_data {
-            self.write_data_held.d.next = self.wdata.val();
-            self.write_strobe_held.d.next = self.wstrb.val();
-            self.has_write_data.d.next = self.wvalid.val();
+            self.write_data_held.d.next = self.axi.wdata.val();
+            self.write_strobe_held.d.next = self.axi.wstrb.val();
+            self.has_write_data.d.next = self.axi.wvalid.val();
         }
         // The pulse lasts one cycle; address and data are held until the response is taken.
         let is_written = self.is_written.q.val();
@@ -138,13 +145,13 @@ impl<const ADDRESS: usize> Logic for AxiLiteSlave<ADDRESS> {
         if self.writes.q.val() {
             self.is_written.d.next = true;
         }
-        if is_written && self.bready.val() {
+        if is_written && self.axi.bready.val() {
             self.is_written.d.next = false;
             self.has_write_address.d.next = false;
             self.has_write_data.d.next = false;
         }
-        self.bvalid.next = is_written;
-        self.bresp.next = bits(0);
+        self.axi.bvalid.next = is_written;
+        self.axi.bresp.next = bits(0);
         self.write.next = self.writes.q.val();
         self.write_address.next = self.write_address_held.q.val();
         self.write_data.next = self.write_data_held.q.val();
@@ -153,11 +160,11 @@ impl<const ADDRESS: usize> Logic for AxiLiteSlave<ADDRESS> {
         // Reads: one at a time, answered after a count of cycles.
         let is_reading = self.is_reading.q.val();
         let is_read = self.is_read.q.val();
-        let takes_read = self.arvalid.val() && !is_reading && !is_read;
-        self.arready.next = !is_reading && !is_read;
+        let takes_read = self.axi.arvalid.val() && !is_reading && !is_read;
+        self.axi.arready.next = !is_reading && !is_read;
         self.reads.d.next = takes_read;
         if takes_read {
-            self.read_address_held.d.next = (self.araddr.val() >> 3) << 3;
+            self.read_address_held.d.next = (self.axi.araddr.val() >> 3) << 3;
             self.is_reading.d.next = true;
         }
         if self.reads.q.val() {
@@ -170,12 +177,12 @@ impl<const ADDRESS: usize> Logic for AxiLiteSlave<ADDRESS> {
                 self.is_read.d.next = true;
             }
         }
-        if is_read && self.rready.val() {
+        if is_read && self.axi.rready.val() {
             self.is_read.d.next = false;
         }
-        self.rvalid.next = is_read;
-        self.rdata.next = self.read_data_held.q.val();
-        self.rresp.next = bits(0);
+        self.axi.rvalid.next = is_read;
+        self.axi.rdata.next = self.read_data_held.q.val();
+        self.axi.rresp.next = bits(0);
         self.read.next = self.reads.q.val();
         self.read_address.next = self.read_address_held.q.val();
     }
@@ -254,25 +261,25 @@ mod tests {
             let offers_data = data.is_some() && random.random_bool(0.7);
             let read_address = random.random_range(0..256);
             let block = &mut bench.block;
-            block.awvalid.next = offers_address;
-            block.awaddr.next = bits(address.unwrap_or(0x55));
-            block.wvalid.next = offers_data;
-            block.wdata.next = bits(data.map_or(0, |data| data.0));
-            block.wstrb.next = bits(data.map_or(0, |data| data.1));
-            block.arvalid.next = offers_read;
-            block.araddr.next = bits(read_address);
-            block.bready.next = random.random();
-            block.rready.next = random.random();
+            block.axi.awvalid.next = offers_address;
+            block.axi.awaddr.next = bits(address.unwrap_or(0x55));
+            block.axi.wvalid.next = offers_data;
+            block.axi.wdata.next = bits(data.map_or(0, |data| data.0));
+            block.axi.wstrb.next = bits(data.map_or(0, |data| data.1));
+            block.axi.arvalid.next = offers_read;
+            block.axi.araddr.next = bits(read_address);
+            block.axi.bready.next = random.random();
+            block.axi.rready.next = random.random();
             registers.drive(block);
             bench.settle();
             let block = &mut bench.block;
-            if offers_address && block.awready.val() {
+            if offers_address && block.axi.awready.val() {
                 pending_write.0 = address.take();
             }
-            if offers_data && block.wready.val() {
+            if offers_data && block.axi.wready.val() {
                 pending_write.1 = data.take();
             }
-            if block.bvalid.val() && block.bready.val() {
+            if block.axi.bvalid.val() && block.axi.bready.val() {
                 let (Some(address), Some((value, strobe))) = std::mem::take(&mut pending_write) else {
                     panic!("a write is answered before it was complete");
                 };
@@ -281,14 +288,14 @@ mod tests {
                 *old = *old & !mask | value & mask;
                 writes_done += 1;
             }
-            if offers_read && block.arready.val() {
+            if offers_read && block.axi.arready.val() {
                 reading = Some(read_address & !7);
                 waited = 0;
             } else if let Some(address) = reading {
                 waited += 1;
-                assert!(waited <= READ_CYCLES + 2 || block.rvalid.val(), "a read is answered in time");
-                if block.rvalid.val() && block.rready.val() {
-                    assert_eq!(block.rdata.val().to_u64(), expected.get(&address).copied().unwrap_or(0));
+                assert!(waited <= READ_CYCLES + 2 || block.axi.rvalid.val(), "a read is answered in time");
+                if block.axi.rvalid.val() && block.axi.rready.val() {
+                    assert_eq!(block.axi.rdata.val().to_u64(), expected.get(&address).copied().unwrap_or(0));
                     reading = None;
                     reads_done += 1;
                 }
@@ -302,33 +309,37 @@ mod tests {
     #[test]
     fn waveform_is_as_documented() {
         let waves = Waves::new()
-            .signal("awvalid")
-            .signal("awready")
-            .signal("wvalid")
-            .signal("wready")
+            .signal("axi_awvalid")
+            .signal("axi_awready")
+            .signal("axi_wvalid")
+            .signal("axi_wready")
             .signal("write");
-        let waves =
-            waves.signal("write_address").when("write").signal("bvalid").signal("arvalid").signal("arready");
+        let waves = waves
+            .signal("write_address")
+            .when("write")
+            .signal("axi_bvalid")
+            .signal("axi_arvalid")
+            .signal("axi_arready");
         let waves = waves
             .signal("read")
             .signal("read_address")
             .when("read")
-            .signal("rvalid")
-            .signal("rdata")
-            .when("rvalid");
+            .signal("axi_rvalid")
+            .signal("axi_rdata")
+            .when("axi_rvalid");
         let mut bench = bench().recording(waves);
         let mut registers = Registers::default();
         registers.values.insert(0x10, 0xabc);
         for cycle in 0..10 {
-            bench.block.awvalid.next = cycle == 1;
-            bench.block.awaddr.next = bits(0x08);
-            bench.block.wvalid.next = cycle == 2;
-            bench.block.wdata.next = bits(7);
-            bench.block.wstrb.next = bits(0xff);
-            bench.block.bready.next = true;
-            bench.block.arvalid.next = cycle == 1;
-            bench.block.araddr.next = bits(0x10);
-            bench.block.rready.next = true;
+            bench.block.axi.awvalid.next = cycle == 1;
+            bench.block.axi.awaddr.next = bits(0x08);
+            bench.block.axi.wvalid.next = cycle == 2;
+            bench.block.axi.wdata.next = bits(7);
+            bench.block.axi.wstrb.next = bits(0xff);
+            bench.block.axi.bready.next = true;
+            bench.block.axi.arvalid.next = cycle == 1;
+            bench.block.axi.araddr.next = bits(0x10);
+            bench.block.axi.rready.next = true;
             registers.drive(&mut bench.block);
             bench.settle();
             registers.sample(&bench.block);

@@ -17,12 +17,15 @@
 //!
 //! Design decisions 5, 12 and 14.
 use crate::admin_ring::AdminRing;
-use crate::axi_lite::AxiLiteSlave;
+use crate::axi_lite::{AxiLite, AxiLiteSlave};
 use crate::device_failure::DeviceFailure;
 use crate::doorbells::{BAR2_BITS, Doorbells};
 use crate::function_reset::FunctionReset;
-use crate::messages::{Outcome, SECTIONS};
-use crate::registers::{CardRegisters, EVENT_COUNTER_BITS, SPACE_BITS, SPEED_BITS};
+use crate::messages::{
+    AdminHost, AdminRegistersTx, CounterReads, DoorbellMessages, InterruptRegisters, Outcome, PortFacts,
+    SECTIONS,
+};
+use crate::registers::{CardRegisters, SPACE_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
 use crate::sequencer::Sequencer;
 use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
@@ -30,14 +33,10 @@ use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
 use rnic_messages::complete::{CompletionQueueSetup, EqeToken, EventQueueSetup};
-use rnic_messages::doorbell::{CompletionsRead, EventsRead, ReceivesPosted, SendsPosted};
-use rnic_messages::drop_reason::REASON_BITS;
-use rnic_messages::frame::Count;
-use rnic_messages::frame::FrameOutcome;
-use rnic_messages::host::{HostSpan, Slot, SlotWrite};
+use rnic_messages::host::{HostSpan, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
-use rnic_messages::sizes::{HOST_LIMIT_BITS, TIMER_UNIT_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
+use rnic_messages::sizes::{HOST_LIMIT_BITS, TIMER_UNIT_BITS};
 
 /// Bits of a byte address of the slave.
 pub const SLAVE_BITS: usize = 25;
@@ -86,40 +85,8 @@ pub struct Control {
     /// Synchronous, active high: the reset of the whole card.
     pub reset: Signal<In, Bit>,
 
-    /// From the master: byte address of a write, in BAR 2 if bit 24 is set, else in BAR 0.
-    pub awaddr: Signal<In, Bits<SLAVE_BITS>>,
-    /// `awaddr` is offered.
-    pub awvalid: Signal<In, Bit>,
-    /// `awaddr` is taken.
-    pub awready: Signal<Out, Bit>,
-    /// From the master: data of a write.
-    pub wdata: Signal<In, Bits<64>>,
-    /// Bytes of `wdata` that are written.
-    pub wstrb: Signal<In, Bits<8>>,
-    /// `wdata` is offered.
-    pub wvalid: Signal<In, Bit>,
-    /// `wdata` is taken.
-    pub wready: Signal<Out, Bit>,
-    /// Response to a write: always OKAY.
-    pub bresp: Signal<Out, Bits<2>>,
-    /// A write is done; registered.
-    pub bvalid: Signal<Out, Bit>,
-    /// The master takes the response to a write.
-    pub bready: Signal<In, Bit>,
-    /// From the master: byte address of a read, as for a write.
-    pub araddr: Signal<In, Bits<SLAVE_BITS>>,
-    /// `araddr` is offered.
-    pub arvalid: Signal<In, Bit>,
-    /// `araddr` is taken.
-    pub arready: Signal<Out, Bit>,
-    /// Data of a read; registered.
-    pub rdata: Signal<Out, Bits<64>>,
-    /// Response to a read: always OKAY.
-    pub rresp: Signal<Out, Bits<2>>,
-    /// A read is done; registered.
-    pub rvalid: Signal<Out, Bit>,
-    /// The master takes `rdata`.
-    pub rready: Signal<In, Bit>,
+    /// From the master. Bit 24 of an address selects BAR 2 instead of BAR 0.
+    pub axi: AxiLite<SLAVE_BITS>,
 
     /// To all other parts: reset; registered.
     pub core_reset: Signal<Out, Bit>,
@@ -139,12 +106,8 @@ pub struct Control {
     pub flr_request: Signal<In, Bit>,
     /// To the shell: the function is reset, until `flr_request` falls; registered.
     pub flr_done: Signal<Out, Bit>,
-    /// The network port has a link.
-    pub link_up: Signal<In, Bit>,
-    /// From the shell: MAC address of the board.
-    pub permanent_mac: Signal<In, Bits<48>>,
-    /// From the shell: speed of the port, in Mb/s.
-    pub port_speed: Signal<In, Bits<SPEED_BITS>>,
+    /// The network port.
+    pub port: PortFacts,
     /// From the host reader: a completion came for a read that is not in flight.
     pub lost_read_tag: Signal<In, Bit>,
     /// From the host writer: a completion came for a write that is not in flight.
@@ -169,56 +132,14 @@ pub struct Control {
     /// `source_address_write` is valid in this cycle; registered.
     pub source_address_write_valid: Signal<Out, Bit>,
 
-    /// From the packet path: what became of a frame.
-    pub outcome: Signal<In, FrameOutcome>,
-    /// `outcome` is valid in this cycle.
-    pub outcome_valid: Signal<In, Bit>,
-    /// From the MAC's side: a frame has been sent.
-    pub sent_frame: Signal<In, Bit>,
-    /// Bytes that were sent in this cycle.
-    pub sent_bytes: Signal<In, Bits<16>>,
-    /// To all counters: copy the counts; registered, one cycle.
-    pub counter_latch: Signal<Out, Bit>,
-    /// To the counters of the packet path: number of the one that is read.
-    pub counter_index: Signal<Out, Bits<REASON_BITS>>,
-    /// From the counters of the packet path: its value, at most two cycles later.
-    pub counter: Signal<In, Count>,
-    /// To the event counters: number of the one that is read.
-    pub event_counter_index: Signal<Out, Bits<EVENT_COUNTER_BITS>>,
-    /// From the event counters: its value, at most two cycles later.
-    pub event_counter: Signal<In, Bits<64>>,
-    /// From the event counters: not all counts are copied yet.
-    pub event_counters_latching: Signal<In, Bit>,
+    /// To and from the counters.
+    pub counters: CounterReads,
 
-    /// To the host reader: slots of commands and of lists of pages; a function of registers.
-    pub admin_read: StreamTx<HostSpan>,
-    /// From the host reader: a slot.
-    pub admin_slot: Signal<In, Slot>,
-    /// `admin_slot` is valid in this cycle.
-    pub admin_slot_valid: Signal<In, Bit>,
-    /// To the host writer: what queries write, and answers; a function of registers.
-    pub admin_write: StreamTx<SlotWrite>,
-    /// From the host writer: number of these writes that are done, modulo 2^16.
-    pub admin_done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// From the host writer: the host refused one of them, at the latest in the cycle in which it counts as done.
-    pub admin_write_failed: Signal<In, Bit>,
+    /// To and from the host: the admin queue.
+    pub admin: AdminHost,
 
-    /// To the requester: WQEs were posted to a send queue; registered.
-    pub send_posted: Signal<Out, SendsPosted>,
-    /// `send_posted` is valid in this cycle; registered.
-    pub send_posted_valid: Signal<Out, Bit>,
-    /// To the responder: WQEs were posted to a receive queue or an SRQ; registered.
-    pub receive_posted: Signal<Out, ReceivesPosted>,
-    /// `receive_posted` is valid in this cycle; registered.
-    pub receive_posted_valid: Signal<Out, Bit>,
-    /// To the completion stage: CQEs were polled, or the queue was armed; registered.
-    pub completions_read: Signal<Out, CompletionsRead>,
-    /// `completions_read` is valid in this cycle; registered.
-    pub completions_read_valid: Signal<Out, Bit>,
-    /// To the completion stage: EQEs were polled, or the queue was armed; registered.
-    pub events_read: Signal<Out, EventsRead>,
-    /// `events_read` is valid in this cycle; registered.
-    pub events_read_valid: Signal<Out, Bit>,
+    /// To the stages: what doorbells become; registered.
+    pub messages: DoorbellMessages,
 
     /// To all stages that keep records of queue pairs; `valid` is registered.
     pub setup: [StreamTx<SetupEvent>; STAGES],
@@ -261,18 +182,8 @@ pub struct Control {
     /// To the completion stage: events for event queue 0; registered.
     pub event: StreamTx<EqeToken>,
 
-    /// To the interrupts: register `interrupt_mask`.
-    pub interrupt_mask: Signal<Out, Bits<64>>,
-    /// To the interrupts: vectors, one bit each, that are no longer pending; registered, one cycle.
-    pub interrupt_pending_clear: Signal<Out, Bits<64>>,
-    /// From the interrupts: register `interrupt_pending`.
-    pub interrupt_pending: Signal<In, Bits<64>>,
-    /// To the interrupts: a period of moderation was written; registered, one cycle.
-    pub interrupt_moderation_write: Signal<Out, Bit>,
-    /// To the interrupts: vector of that period; registered.
-    pub interrupt_moderation_vector: Signal<Out, Bits<VECTOR_BITS>>,
-    /// To the interrupts: the period, in units of 256 cycles of the core clock; registered.
-    pub interrupt_moderation_period: Signal<Out, Bits<16>>,
+    /// To and from the interrupts.
+    pub interrupt: InterruptRegisters,
 
     /// To the event counters.
     pub counts: Signal<Out, ControlCounts>,
@@ -308,23 +219,7 @@ impl Logic for Control {
         let core_reset = self.reset_order.core_reset.val();
         self.core_reset.next = core_reset;
 
-        self.slave.awaddr.next = self.awaddr.val();
-        self.slave.awvalid.next = self.awvalid.val();
-        self.awready.next = self.slave.awready.val();
-        self.slave.wdata.next = self.wdata.val();
-        self.slave.wstrb.next = self.wstrb.val();
-        self.slave.wvalid.next = self.wvalid.val();
-        self.wready.next = self.slave.wready.val();
-        self.bresp.next = self.slave.bresp.val();
-        self.bvalid.next = self.slave.bvalid.val();
-        self.slave.bready.next = self.bready.val();
-        self.slave.araddr.next = self.araddr.val();
-        self.slave.arvalid.next = self.arvalid.val();
-        self.arready.next = self.slave.arready.val();
-        self.rdata.next = self.slave.rdata.val();
-        self.rresp.next = self.slave.rresp.val();
-        self.rvalid.next = self.slave.rvalid.val();
-        self.slave.rready.next = self.rready.val();
+        AxiLite::<SLAVE_BITS>::link(&mut self.axi, &mut self.slave.axi);
 
         // BAR 0 and BAR 2; BAR 2 reads as zero.
         let write_address = self.slave.write_address.val();
@@ -345,7 +240,7 @@ impl Logic for Control {
         // The order of a reset.
         let is_drained = self.is_drained.q.val();
         self.is_drained.d.next =
-            self.drained.val() && !self.admin_ring.busy.val() && self.sequencer.is_idle.val();
+            self.drained.val() && !self.admin_ring.registers.busy.val() && self.sequencer.is_idle.val();
         self.function_reset.flr_request.next = self.flr_request.val();
         self.function_reset.is_resetting.next = self.reset_order.is_resetting.val();
         self.flr_done.next = self.function_reset.flr_done.val();
@@ -358,14 +253,10 @@ impl Logic for Control {
         self.reset_order.drained.next = is_drained;
         self.reset_order.reads_drained.next = self.reads_drained.val();
         self.reset_order.is_forgetting.next = !self.sequencer.is_idle.val();
-        let sweeps = self.reset_order.sweeps.val();
-        let sweep_index = self.reset_order.sweep_index.val();
         self.registers.is_resetting.next = self.reset_order.is_resetting.val();
         self.registers.core_reset.next = core_reset;
-        self.registers.sweeps.next = sweeps;
-        self.registers.sweep_index.next = sweep_index;
-        self.doorbells.clears.next = sweeps;
-        self.doorbells.clear_index.next = sweep_index;
+        self.registers.sweep.next = self.reset_order.sweep.val();
+        self.doorbells.sweep.next = self.reset_order.sweep.val();
         self.sequencer.forget.next = self.reset_order.forget.val();
 
         // The failure of the device.
@@ -384,10 +275,8 @@ impl Logic for Control {
 
         // Registers.
         self.registers.drained.next = is_drained;
-        self.registers.link_up.next = self.link_up.val();
         self.registers.may_request.next = self.may_request.val();
-        self.registers.permanent_mac.next = self.permanent_mac.val();
-        self.registers.port_speed.next = self.port_speed.val();
+        PortFacts::link(&mut self.port, &mut self.registers.port);
         self.enable.next = self.registers.enable.val();
         self.host_limit.next = self.registers.host_limit.val();
         self.timer_unit.next = self.registers.timer_unit.val();
@@ -396,55 +285,18 @@ impl Logic for Control {
         self.accept_multicast.next = self.registers.accept_multicast.val();
         self.source_address_write.next = self.registers.source_address_write.val();
         self.source_address_write_valid.next = self.registers.source_address_write_valid.val();
-        self.registers.outcome.next = self.outcome.val();
-        self.registers.outcome_valid.next = self.outcome_valid.val();
-        self.registers.sent_frame.next = self.sent_frame.val();
-        self.registers.sent_bytes.next = self.sent_bytes.val();
-        self.counter_latch.next = self.registers.counter_latch.val();
-        self.counter_index.next = self.registers.counter_index.val();
-        self.registers.counter.next = self.counter.val();
-        self.event_counter_index.next = self.registers.event_counter_index.val();
-        self.registers.event_counter.next = self.event_counter.val();
-        self.registers.event_counters_latching.next = self.event_counters_latching.val();
-        self.interrupt_mask.next = self.registers.interrupt_mask.val();
-        self.interrupt_pending_clear.next = self.registers.interrupt_pending_clear.val();
-        self.registers.interrupt_pending.next = self.interrupt_pending.val();
-        self.interrupt_moderation_write.next = self.registers.interrupt_moderation_write.val();
-        self.interrupt_moderation_vector.next = self.registers.interrupt_moderation_vector.val();
-        self.interrupt_moderation_period.next = self.registers.interrupt_moderation_period.val();
+        CounterReads::link(&mut self.counters, &mut self.registers.counters);
+        InterruptRegisters::link(&mut self.interrupt, &mut self.registers.interrupt);
 
         // Doorbells.
         self.doorbells.enable.next = self.registers.doorbell_enable.val();
         self.doorbells.page_write.next = self.sequencer.tables.page_write.val();
         self.doorbells.page_write_valid.next = self.sequencer.tables.page_write_valid.val();
-        self.send_posted.next = self.doorbells.send_posted.val();
-        self.send_posted_valid.next = self.doorbells.send_posted_valid.val();
-        self.receive_posted.next = self.doorbells.receive_posted.val();
-        self.receive_posted_valid.next = self.doorbells.receive_posted_valid.val();
-        self.completions_read.next = self.doorbells.completions_read.val();
-        self.completions_read_valid.next = self.doorbells.completions_read_valid.val();
-        self.events_read.next = self.doorbells.events_read.val();
-        self.events_read_valid.next = self.doorbells.events_read_valid.val();
+        DoorbellMessages::link(&mut self.messages, &mut self.doorbells.messages);
 
         // The admin ring.
-        self.admin_ring.command_base.next = self.registers.command_base.val();
-        self.admin_ring.answer_base.next = self.registers.answer_base.val();
-        self.admin_ring.entries_log2.next = self.registers.admin_entries_log2.val();
-        self.admin_ring.enable.next = self.registers.admin_enable.val();
-        self.admin_ring.event_on_answer.next = self.registers.event_on_answer.val();
-        self.admin_ring.may_begin.next = self.registers.command_enable.val();
-        self.admin_ring.doorbell.next = self.registers.admin_doorbell.val();
-        self.admin_ring.doorbell_valid.next = self.registers.admin_doorbell_valid.val();
-        self.registers.producer_index.next = self.admin_ring.producer_index.val();
-        self.registers.consumer_index.next = self.admin_ring.consumer_index.val();
-        self.registers.admin_busy.next = self.admin_ring.busy.val();
-        self.registers.admin_failed.next = self.admin_ring.failed.val();
-        StreamTx::<HostSpan>::link(&mut self.admin_read, &mut self.admin_ring.admin_read);
-        self.admin_ring.admin_slot.next = self.admin_slot.val();
-        self.admin_ring.admin_slot_valid.next = self.admin_slot_valid.val();
-        StreamTx::<SlotWrite>::link(&mut self.admin_write, &mut self.admin_ring.admin_write);
-        self.admin_ring.admin_done_count.next = self.admin_done_count.val();
-        self.admin_ring.write_failed.next = self.admin_write_failed.val();
+        AdminRegistersTx::join(&mut self.registers.admin, &mut self.admin_ring.registers);
+        AdminHost::link(&mut self.admin, &mut self.admin_ring.admin);
         StreamTx::<Bits<COMMAND_BITS>>::join(&mut self.admin_ring.command, &mut self.sequencer.command);
         StreamTx::<Outcome>::join(&mut self.sequencer.outcome, &mut self.admin_ring.outcome);
         StreamTx::<SlotWrite>::join(&mut self.sequencer.write, &mut self.admin_ring.write);

@@ -26,7 +26,7 @@
 //!    page that this card does not have, is unknown; so is one to a push page, of which this card has none.
 //!
 //! An `arm` that has no meaning counts as `keep`; reserved bits are ignored. Design decisions 5 and 14.
-use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
+use crate::messages::{DoorbellMessages, PageWrite, QUEUE_NUMBER_BITS, TableSweep};
 use crate::object_store::Kind;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
@@ -174,31 +174,15 @@ pub struct Doorbells {
 
     /// From the registers: doorbells are taken.
     pub enable: Signal<In, Bit>,
-    /// From the reset: owners and half doorbells at `clear_index` are forgotten.
-    pub clears: Signal<In, Bit>,
-    /// Index of objects, and number of a page, to be cleared.
-    pub clear_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From the reset: owners and half doorbells at an index of objects, and number of a page, are forgotten.
+    pub sweep: Signal<In, TableSweep>,
     /// From the sequencer: the page that owns an object.
     pub page_write: Signal<In, PageWrite>,
     /// `page_write` is valid in this cycle.
     pub page_write_valid: Signal<In, Bit>,
 
-    /// To the requester: WQEs were posted to a send queue; registered.
-    pub send_posted: Signal<Out, SendsPosted>,
-    /// `send_posted` is valid in this cycle; registered.
-    pub send_posted_valid: Signal<Out, Bit>,
-    /// To the responder: WQEs were posted to a receive queue or an SRQ; registered.
-    pub receive_posted: Signal<Out, ReceivesPosted>,
-    /// `receive_posted` is valid in this cycle; registered.
-    pub receive_posted_valid: Signal<Out, Bit>,
-    /// To the completion stage: CQEs were polled, or the queue was armed; registered.
-    pub completions_read: Signal<Out, CompletionsRead>,
-    /// `completions_read` is valid in this cycle; registered.
-    pub completions_read_valid: Signal<Out, Bit>,
-    /// To the completion stage: EQEs were polled, or the queue was armed; registered.
-    pub events_read: Signal<Out, EventsRead>,
-    /// `events_read` is valid in this cycle; registered.
-    pub events_read_valid: Signal<Out, Bit>,
+    /// To the stages; registered.
+    pub messages: DoorbellMessages,
 
     /// To the counters: doorbells that did nothing.
     pub counts: Signal<Out, DoorbellCounts>,
@@ -308,8 +292,8 @@ impl Logic for Doorbells {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let clears = self.clears.val();
-        let clear_index = self.clear_index.val();
+        let clears = self.sweep.val().is_sweeping;
+        let clear_index = self.sweep.val().index;
 
         // Owners.
         let page_write = self.page_write.val();
@@ -408,21 +392,21 @@ impl Logic for Doorbells {
         // Cycle 4: the message leaves.
         let result = self.result.q.val();
         let done = self.verdict.q.val();
-        self.send_posted.next = SendsPosted {
+        self.messages.send_posted.next = SendsPosted {
             queue_pair: result.data.get_bits::<QUEUE_PAIR_BITS>(0),
             producer_index: result.data.get_bits::<WORK_INDEX_BITS>(at::PRODUCER_INDEX),
         };
-        self.send_posted_valid.next = done.sends;
-        self.receive_posted.next = receives_posted(result);
-        self.receive_posted_valid.next = done.receives;
-        self.completions_read.next = completions_read(result);
-        self.completions_read_valid.next = done.completes;
-        self.events_read.next = EventsRead {
+        self.messages.send_posted_valid.next = done.sends;
+        self.messages.receive_posted.next = receives_posted(result);
+        self.messages.receive_posted_valid.next = done.receives;
+        self.messages.completions_read.next = completions_read(result);
+        self.messages.completions_read_valid.next = done.completes;
+        self.messages.events_read.next = EventsRead {
             event_queue: result.data.get_bits::<EVENT_QUEUE_BITS>(0),
             consumer_index: result.data.get_bits::<ENTRY_INDEX_BITS>(at::CONSUMER_INDEX),
             arm: result.data.get_bit(at::EVENT_ARM),
         };
-        self.events_read_valid.next = done.reads_events;
+        self.messages.events_read_valid.next = done.reads_events;
         self.counts.next =
             DoorbellCounts { foreign: done.is_foreign, unknown: done.is_unknown, torn: self.is_torn.q.val() };
     }

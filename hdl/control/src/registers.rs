@@ -31,6 +31,7 @@ mod settings;
 
 use crate::axi_lite::READ_CYCLES;
 use crate::frame_counters::FrameCounters;
+use crate::messages::{AdminRegistersTx, CounterReads, InterruptRegisters, PortFacts, TableSweep};
 use crate::register_map::{ADDRESS_BITS, at};
 use crate::register_value;
 use entries::EntryRegisters;
@@ -43,9 +44,6 @@ use rnic_layout::registers::{
     PortControl, QueueLimits, REGISTERS, TableSizes,
 };
 use rnic_messages::complete::EventQueueSetup;
-use rnic_messages::drop_reason::REASON_BITS;
-use rnic_messages::frame::Count;
-use rnic_messages::frame::FrameOutcome;
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{
@@ -277,20 +275,14 @@ pub struct CardRegisters {
     pub is_resetting: Signal<In, Bit>,
     /// From the reset: all parts are in reset.
     pub core_reset: Signal<In, Bit>,
-    /// From the reset: the register at `sweep_index` takes its value at reset.
-    pub sweeps: Signal<In, Bit>,
-    /// Number of the register; larger than needed.
-    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From the reset: a register takes its value at reset; the index is larger than needed.
+    pub sweep: Signal<In, TableSweep>,
     /// Nothing is in flight to host or wire.
     pub drained: Signal<In, Bit>,
-    /// The network port has a link.
-    pub link_up: Signal<In, Bit>,
+    /// The network port.
+    pub port: PortFacts,
     /// The card may make requests to the host.
     pub may_request: Signal<In, Bit>,
-    /// Register `permanent_mac`.
-    pub permanent_mac: Signal<In, Bits<48>>,
-    /// Register `port_speed`, in Mb/s.
-    pub port_speed: Signal<In, Bits<SPEED_BITS>>,
     /// The device has failed.
     pub device_failed: Signal<In, Bit>,
     /// A `FatalCode`: why the device has failed.
@@ -300,8 +292,6 @@ pub struct CardRegisters {
 
     /// New work may begin; registered.
     pub enable: Signal<Out, Bit>,
-    /// Commands may begin; a card that has failed refuses them by code; registered.
-    pub command_enable: Signal<Out, Bit>,
     /// Doorbells are taken, also while the card quiesces; registered.
     pub doorbell_enable: Signal<Out, Bit>,
     /// The card quiesces: it begins nothing new; registered.
@@ -323,66 +313,17 @@ pub struct CardRegisters {
     /// Source addresses in use, one bit each; registered.
     pub source_addresses: Signal<Out, Bits<{ limits::SOURCE_ADDRESSES }>>,
 
-    /// Register `admin_command_base`; registered, as are those below.
-    pub command_base: Signal<Out, Bits<64>>,
-    /// Register `admin_answer_base`.
-    pub answer_base: Signal<Out, Bits<64>>,
-    /// Field `entries_log2` of `admin_control`.
-    pub admin_entries_log2: Signal<Out, Bits<4>>,
-    /// Field `enable` of `admin_control`.
-    pub admin_enable: Signal<Out, Bit>,
-    /// Field `event_on_answer` of `admin_control`.
-    pub event_on_answer: Signal<Out, Bit>,
-    /// `admin_doorbell` as it was written.
-    pub admin_doorbell: Signal<Out, Bits<16>>,
-    /// `admin_doorbell` was written; registered, one cycle.
-    pub admin_doorbell_valid: Signal<Out, Bit>,
-    /// From the admin ring: value of `admin_doorbell` when it is read.
-    pub producer_index: Signal<In, Bits<16>>,
-    /// From the admin ring: field `consumer_index` of `admin_progress`.
-    pub consumer_index: Signal<In, Bits<16>>,
-    /// From the admin ring: field `busy` of `admin_progress`.
-    pub admin_busy: Signal<In, Bit>,
-    /// From the admin ring: field `failed` of `admin_progress`.
-    pub admin_failed: Signal<In, Bit>,
+    /// To and from the admin ring.
+    pub admin: AdminRegistersTx,
     /// Settings of event queue 0; registered.
     pub event_queue_0: Signal<Out, EventQueueSetup>,
     /// The settings of event queue 0 have changed; registered, one cycle.
     pub event_queue_0_valid: Signal<Out, Bit>,
 
-    /// Register `interrupt_mask`.
-    pub interrupt_mask: Signal<Out, Bits<64>>,
-    /// Vectors, one bit each, that are no longer pending; registered, one cycle.
-    pub interrupt_pending_clear: Signal<Out, Bits<64>>,
-    /// Register `interrupt_pending`.
-    pub interrupt_pending: Signal<In, Bits<64>>,
-    /// A period of interrupt moderation was written; registered, one cycle.
-    pub interrupt_moderation_write: Signal<Out, Bit>,
-    /// Vector of that period; registered.
-    pub interrupt_moderation_vector: Signal<Out, Bits<VECTOR_BITS>>,
-    /// The period, in units of 256 cycles of the core clock; registered.
-    pub interrupt_moderation_period: Signal<Out, Bits<16>>,
-
-    /// From the packet path: what became of a frame.
-    pub outcome: Signal<In, FrameOutcome>,
-    /// `outcome` is valid in this cycle.
-    pub outcome_valid: Signal<In, Bit>,
-    /// From the MAC's side: a frame has been sent.
-    pub sent_frame: Signal<In, Bit>,
-    /// Bytes that were sent in this cycle.
-    pub sent_bytes: Signal<In, Bits<16>>,
-    /// To all counters: copy the counts; registered, one cycle.
-    pub counter_latch: Signal<Out, Bit>,
-    /// To the counters of the packet path: number of the one that is read.
-    pub counter_index: Signal<Out, Bits<REASON_BITS>>,
-    /// From the counters of the packet path: its value, at most two cycles later.
-    pub counter: Signal<In, Count>,
-    /// To the event counters: number of the one that is read.
-    pub event_counter_index: Signal<Out, Bits<EVENT_COUNTER_BITS>>,
-    /// From the event counters: its value, at most two cycles later.
-    pub event_counter: Signal<In, Bits<64>>,
-    /// From the event counters: not all counts are copied yet.
-    pub event_counters_latching: Signal<In, Bit>,
+    /// To and from the interrupts.
+    pub interrupt: InterruptRegisters,
+    /// To and from the counters.
+    pub counters: CounterReads,
     /// An access to an address without a register; registered.
     pub counts_register_unmapped: Signal<Out, Bit>,
 
@@ -459,14 +400,14 @@ impl Logic for CardRegisters {
     fn update(&mut self) {
         self.hold_registers();
         let is_resetting = self.is_resetting.val();
-        let sweeps = self.sweeps.val();
+        let sweeps = self.sweep.val().is_sweeping;
 
         // A write, of software or of a sweep, loses its reserved bits.
         let write_address = self.write_address.val();
         let is_register = !write_address.get_bits::<ABOVE_BITS>(ABOVE).any();
         let word = select(
             sweeps,
-            self.sweep_index.val().get_bits::<WORD_BITS>(0),
+            self.sweep.val().index.get_bits::<WORD_BITS>(0),
             write_address.get_bits::<WORD_BITS>(WORD),
         );
         self.rules.address.next = word;
@@ -498,9 +439,9 @@ impl Logic for CardRegisters {
         self.source_address_write.next = self.entries.source_address_write.val();
         self.source_address_write_valid.next = self.entries.source_address_write_valid.val();
         self.source_addresses.next = self.entries.source_addresses.val();
-        self.interrupt_moderation_write.next = self.entries.interrupt_moderation_write.val();
-        self.interrupt_moderation_vector.next = self.entries.interrupt_moderation_vector.val();
-        self.interrupt_moderation_period.next = self.entries.interrupt_moderation_period.val();
+        self.interrupt.moderation_write.next = self.entries.interrupt_moderation_write.val();
+        self.interrupt.moderation_vector.next = self.entries.interrupt_moderation_vector.val();
+        self.interrupt.moderation_period.next = self.entries.interrupt_moderation_period.val();
 
         // The write takes effect.
         let settings = self.settings.q.val();
@@ -520,7 +461,7 @@ impl Logic for CardRegisters {
         self.permissions.d.next = permissions(settings.control, resets, failed);
         self.reset_request.next = requests.reset;
         self.enable.next = self.permissions.q.val().work;
-        self.command_enable.next = self.permissions.q.val().commands;
+        self.admin.may_begin.next = self.permissions.q.val().commands;
         self.doorbell_enable.next = self.permissions.q.val().doorbells;
         self.quiesces.next = settings.control.get_bit(bit::QUIESCE);
         self.host_limit.next = settings.host_limit;
@@ -528,49 +469,49 @@ impl Logic for CardRegisters {
         self.own_mac.next = settings.own_mac;
         self.promiscuous.next = settings.port_flags.get_bit(0);
         self.accept_multicast.next = settings.port_flags.get_bit(1);
-        self.command_base.next = cat!(settings.command_page, bits::<OFFSET_BITS>(0));
-        self.answer_base.next = cat!(settings.answer_page, bits::<OFFSET_BITS>(0));
-        self.admin_entries_log2.next = settings.admin_control.get_bits::<4>(0);
-        self.admin_enable.next = settings.admin_control.get_bit(bit::ADMIN_ENABLE);
-        self.event_on_answer.next = settings.admin_control.get_bit(bit::EVENT_ON_ANSWER);
-        self.admin_doorbell.next = settings.admin_doorbell;
-        self.admin_doorbell_valid.next = requests.admin_doorbell;
+        self.admin.command_base.next = cat!(settings.command_page, bits::<OFFSET_BITS>(0));
+        self.admin.answer_base.next = cat!(settings.answer_page, bits::<OFFSET_BITS>(0));
+        self.admin.entries_log2.next = settings.admin_control.get_bits::<4>(0);
+        self.admin.enable.next = settings.admin_control.get_bit(bit::ADMIN_ENABLE);
+        self.admin.event_on_answer.next = settings.admin_control.get_bit(bit::EVENT_ON_ANSWER);
+        self.admin.doorbell.next = settings.admin_doorbell;
+        self.admin.doorbell_valid.next = requests.admin_doorbell;
         self.event_queue_0.next = queue_0;
         self.event_queue_0_valid.next = requests.event_queue;
-        self.interrupt_mask.next = settings.interrupt_mask;
-        self.interrupt_pending_clear.next = requests.pending_clear;
+        self.interrupt.mask.next = settings.interrupt_mask;
+        self.interrupt.pending_clear.next = requests.pending_clear;
 
         // Counters. An outcome that a reset takes from the counters of the packet path does not count here either.
         let read_address = self.read_address.val();
-        self.counter_latch.next = requests.latch;
+        self.counters.latch.next = requests.latch;
         self.frames.latch.next = requests.latch;
-        self.frames.outcome.next = self.outcome.val();
-        self.frames.outcome_valid.next = self.outcome_valid.val() && !self.core_reset.val();
-        self.frames.sent_frame.next = self.sent_frame.val();
-        self.frames.sent_bytes.next = self.sent_bytes.val();
+        self.frames.outcome.next = self.port.outcome.val();
+        self.frames.outcome_valid.next = self.port.outcome_valid.val() && !self.core_reset.val();
+        self.frames.sent_frame.next = self.port.sent_frame.val();
+        self.frames.sent_bytes.next = self.port.sent_bytes.val();
         self.frames.read_address.next = read_address.get_bits::<ADDRESS_BITS>(0);
-        self.counter_index.next = self.frames.counter_index.val();
-        self.frames.counter.next = self.counter.val();
-        self.event_counter_index.next = read_address.get_bits::<EVENT_COUNTER_BITS>(WORD) - FIRST_INDEX;
+        self.counters.frame_index.next = self.frames.counter_index.val();
+        self.frames.counter.next = self.counters.frame_value.val();
+        self.counters.event_index.next = read_address.get_bits::<EVENT_COUNTER_BITS>(WORD) - FIRST_INDEX;
 
         // Reads: a register of the file, one that the card drives, or a counter.
         let reads_register = !read_address.get_bits::<ABOVE_BITS>(ABOVE).any();
         self.file.read_enable.next = true;
         self.file.read_address.next = read_address.get_bits::<WORD_BITS>(WORD);
-        let link = self.link_up.val();
+        let link = self.port.link_up.val();
         let status = cat!(self.may_request.val(), link, failed, self.drained.val(), resets, !resets);
-        let progress = cat!(self.admin_failed.val(), self.admin_busy.val(), self.consumer_index.val());
-        let is_latching = requests.latch || self.event_counters_latching.val();
+        let progress = cat!(self.admin.failed.val(), self.admin.busy.val(), self.admin.consumer_index.val());
+        let is_latching = requests.latch || self.counters.is_latching.val();
         let latch = settings.latch_requested || is_latching;
         self.selected.d.next = match read_address.to_u64() {
             at::CONTROL => bit_cast::<64, 3>(settings.control),
             at::STATUS => bit_cast::<64, 6>(status),
             at::FATAL => cat!(self.fatal_detail.val(), bits::<24>(0), self.fatal_code.val()),
-            at::PERMANENT_MAC => bit_cast::<64, 48>(self.permanent_mac.val()),
-            at::PORT_SPEED => bit_cast::<64, SPEED_BITS>(self.port_speed.val()),
-            at::ADMIN_DOORBELL => bit_cast::<64, 16>(self.producer_index.val()),
+            at::PERMANENT_MAC => bit_cast::<64, 48>(self.port.permanent_mac.val()),
+            at::PORT_SPEED => bit_cast::<64, SPEED_BITS>(self.port.speed.val()),
+            at::ADMIN_DOORBELL => bit_cast::<64, 16>(self.admin.producer_index.val()),
             at::ADMIN_PROGRESS => bit_cast::<64, 18>(progress),
-            at::INTERRUPT_PENDING => self.interrupt_pending.val(),
+            at::INTERRUPT_PENDING => self.interrupt.pending.val(),
             at::COUNTER_LATCH => bit_cast::<64, 1>(cat!(latch)),
             _ if reads_register => self.file.read_data.val(),
             _ => bits::<64>(0),
@@ -581,7 +522,7 @@ impl Logic for CardRegisters {
         self.read_held.d.next = if self.frames.is_counter.val() && self.is_inside.q.val() {
             self.frames.value.val()
         } else if self.selects_event_counter.q.val() {
-            self.event_counter.val()
+            self.counters.event_value.val()
         } else {
             self.selected.q.val()
         };

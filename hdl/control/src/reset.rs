@@ -26,6 +26,7 @@
 //!    begun, the host knows nothing of it, and no frame is cut.
 //!
 //! Design decision 12.
+use crate::messages::TableSweep;
 use rnic_kernel::prelude::*;
 
 /// Cycles of `core_reset`: longer than the deepest pipeline of the card.
@@ -92,10 +93,8 @@ pub struct Reset {
     pub core_reset: Signal<Out, Bit>,
     /// High from a request to the end of its reset; registered.
     pub is_resetting: Signal<Out, Bit>,
-    /// To tables: the entry at `sweep_index` is cleared; registered.
-    pub sweeps: Signal<Out, Bit>,
-    /// Index of the entry that is cleared; registered.
-    pub sweep_index: Signal<Out, Bits<SWEEP_BITS>>,
+    /// To tables; registered.
+    pub sweep: Signal<Out, TableSweep>,
     /// To the sequencer: forget all objects; registered, one cycle.
     pub forget: Signal<Out, Bit>,
     /// A host read was not completed in time; registered, one cycle.
@@ -211,8 +210,7 @@ impl Logic for Reset {
         self.forgets.d.next = phase == Phase::Forget && !self.forgets.q.val();
         self.core_reset.next = self.in_reset.q.val();
         self.is_resetting.next = !self.runs.q.val();
-        self.sweeps.next = self.in_sweep.q.val();
-        self.sweep_index.next = self.index.q.val();
+        self.sweep.next = TableSweep { index: self.index.q.val(), is_sweeping: self.in_sweep.q.val() };
         self.forget.next = self.forgets.q.val();
         self.lost_read.next = self.reports.q.val() && self.lacked_read.q.val();
         self.lost_write.next = self.reports.q.val() && !self.lacked_read.q.val();
@@ -263,12 +261,17 @@ mod tests {
             self.bench.settle();
             let block = &self.bench.block;
             let is_resetting = block.is_resetting.val();
-            let parts = [block.core_reset.val(), block.sweeps.val(), block.forget.val(), self.forgetting > 0];
+            let parts = [
+                block.core_reset.val(),
+                block.sweep.val().is_sweeping,
+                block.forget.val(),
+                self.forgetting > 0,
+            ];
             assert!(parts.iter().filter(|&&part| part).count() <= 1, "one after the other: {parts:?}");
             assert!(is_resetting || parts == [false; 4], "a part of a reset, and none is said to be");
             self.reset_cycles += u64::from(block.core_reset.val());
-            if block.sweeps.val() {
-                self.swept.push(block.sweep_index.val().to_u64());
+            if block.sweep.val().is_sweeping {
+                self.swept.push(block.sweep.val().index.to_u64());
             }
             self.forgetting = self.forgetting.saturating_sub(1);
             if block.forget.val() {

@@ -22,7 +22,7 @@
 )]
 use crate::registers::PacketRegisters;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
-use rnic_control::axi_lite::AxiLiteSlave;
+use rnic_control::axi_lite::{AxiLite, AxiLiteSlave};
 use rnic_control::register_map::ADDRESS_BITS;
 use rnic_hdl::config::Config;
 use rnic_hdl::stack::{self, Build};
@@ -60,40 +60,8 @@ pub struct PacketPath<
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
 
-    /// Register slave: address of a write in BAR 0, in bytes.
-    pub s_axil_awaddr: Signal<In, Bits<ADDRESS_BITS>>,
-    /// The write address is valid.
-    pub s_axil_awvalid: Signal<In, Bit>,
-    /// The slave takes the write address.
-    pub s_axil_awready: Signal<Out, Bit>,
-    /// Data of a write.
-    pub s_axil_wdata: Signal<In, Bits<64>>,
-    /// Byte enables of a write.
-    pub s_axil_wstrb: Signal<In, Bits<8>>,
-    /// The write data is valid.
-    pub s_axil_wvalid: Signal<In, Bit>,
-    /// The slave takes the write data.
-    pub s_axil_wready: Signal<Out, Bit>,
-    /// AXI response code of a write.
-    pub s_axil_bresp: Signal<Out, Bits<2>>,
-    /// The write response is valid.
-    pub s_axil_bvalid: Signal<Out, Bit>,
-    /// The master takes the write response.
-    pub s_axil_bready: Signal<In, Bit>,
-    /// Register slave: address of a read in BAR 0, in bytes.
-    pub s_axil_araddr: Signal<In, Bits<ADDRESS_BITS>>,
-    /// The read address is valid.
-    pub s_axil_arvalid: Signal<In, Bit>,
-    /// The slave takes the read address.
-    pub s_axil_arready: Signal<Out, Bit>,
-    /// Data of a read.
-    pub s_axil_rdata: Signal<Out, Bits<64>>,
-    /// AXI response code of a read.
-    pub s_axil_rresp: Signal<Out, Bits<2>>,
-    /// The read response is valid.
-    pub s_axil_rvalid: Signal<Out, Bit>,
-    /// The master takes the read response.
-    pub s_axil_rready: Signal<In, Bit>,
+    /// Register slave; addresses are those of BAR 0.
+    pub s_axil: AxiLite<ADDRESS_BITS>,
 
     /// Frames from the MAC, without FCS; the card takes every beat.
     pub mac_rx_tvalid: Signal<In, Bit>,
@@ -153,23 +121,7 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
     fn update(&mut self) {
         self.hold_registers();
 
-        self.slave.awaddr.next = self.s_axil_awaddr.val();
-        self.slave.awvalid.next = self.s_axil_awvalid.val();
-        self.s_axil_awready.next = self.slave.awready.val();
-        self.slave.wdata.next = self.s_axil_wdata.val();
-        self.slave.wstrb.next = self.s_axil_wstrb.val();
-        self.slave.wvalid.next = self.s_axil_wvalid.val();
-        self.s_axil_wready.next = self.slave.wready.val();
-        self.s_axil_bresp.next = self.slave.bresp.val();
-        self.s_axil_bvalid.next = self.slave.bvalid.val();
-        self.slave.bready.next = self.s_axil_bready.val();
-        self.slave.araddr.next = self.s_axil_araddr.val();
-        self.slave.arvalid.next = self.s_axil_arvalid.val();
-        self.s_axil_arready.next = self.slave.arready.val();
-        self.s_axil_rdata.next = self.slave.rdata.val();
-        self.s_axil_rresp.next = self.slave.rresp.val();
-        self.s_axil_rvalid.next = self.slave.rvalid.val();
-        self.slave.rready.next = self.s_axil_rready.val();
+        AxiLite::<ADDRESS_BITS>::link(&mut self.s_axil, &mut self.slave.axi);
 
         self.registers.write.next = self.slave.write.val();
         self.registers.write_address.next = self.slave.write_address.val();

@@ -9,12 +9,12 @@ fn a_reset_in_a_command_leaves_nothing_behind() {
     let destroy = blank(CommandOpcode::DestroyQueuePair, 1, &mut world.random);
     world.post(destroy);
     (0..3000).for_each(|_| world.cycle());
-    assert!(world.ring.block.busy.val(), "it waits");
+    assert!(world.ring.block.registers.busy.val(), "it waits");
     world.compare_messages();
     for is_reset in [true, false] {
         world.ring.block.reset.next = is_reset;
         world.sequencer.block.reset.next = is_reset;
-        world.ring.block.enable.next = !is_reset;
+        world.ring.block.registers.enable.next = !is_reset;
         world.cycle();
     }
     world.is_stuck = false;

@@ -14,7 +14,7 @@ fn a_query_that_the_host_refuses_is_answered_with_that() {
         refused += usize::from(world.command(query).status == CommandStatus::HostError);
     }
     assert!((1..12).contains(&refused), "{refused} of 12 were refused");
-    assert!(world.fatal.is_empty() && !world.ring.block.failed.val());
+    assert!(world.fatal.is_empty() && !world.ring.block.registers.failed.val());
 }
 
 /// Runs commands until the queue stops.
@@ -24,7 +24,7 @@ pub(super) fn until_it_stops(world: &mut World) -> u16 {
         let command = blank(CommandOpcode::Nothing, 0, &mut world.random);
         world.post(command);
         world.rest();
-        if world.ring.block.failed.val() {
+        if world.ring.block.registers.failed.val() {
             return index;
         }
         world.answer(index);
@@ -48,12 +48,12 @@ fn a_ring_that_the_host_refuses_stops_the_queue() {
         assert_eq!(world.fatal.len(), 1, "it has stopped");
         // Enabling it again starts at index 0 with phase 1.
         (world.refuses_reads, world.refuses_answers) = (false, false);
-        world.ring.block.enable.next = false;
+        world.ring.block.registers.enable.next = false;
         world.cycle();
-        world.ring.block.enable.next = true;
+        world.ring.block.registers.enable.next = true;
         world.cycle();
         world.cycle();
-        assert_eq!(world.ring.block.consumer_index.val(), bits(0));
+        assert_eq!(world.ring.block.registers.consumer_index.val(), bits(0));
         world.answers.clear();
         world.expected.clear();
         world.written = 0;
@@ -99,7 +99,7 @@ fn a_failed_device_executes_nothing() {
     let destroy = blank(CommandOpcode::DestroyQueuePair, 1, &mut world.random);
     world.post(destroy);
     (0..3000).for_each(|_| world.cycle());
-    assert!(world.ring.block.busy.val(), "it waits");
+    assert!(world.ring.block.registers.busy.val(), "it waits");
     world.ring.block.device_failed.next = true;
     world.sequencer.block.device_failed.next = true;
     world.cycle();

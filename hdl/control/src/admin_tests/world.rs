@@ -73,11 +73,11 @@ impl World {
         let mut ring = Bench::clocked(AdminRing::default(), |block| &mut block.clock).in_lock_step();
         let sequencer = Bench::clocked(Sequencer::default(), |block| &mut block.clock).in_lock_step();
         let entries_log2 = 3;
-        ring.block.command_base.next = bits(COMMAND_BASE);
-        ring.block.answer_base.next = bits(ANSWER_BASE);
-        ring.block.entries_log2.next = bits(entries_log2);
-        ring.block.may_begin.next = true;
-        ring.block.event_on_answer.next = true;
+        ring.block.registers.command_base.next = bits(COMMAND_BASE);
+        ring.block.registers.answer_base.next = bits(ANSWER_BASE);
+        ring.block.registers.entries_log2.next = bits(entries_log2);
+        ring.block.registers.may_begin.next = true;
+        ring.block.registers.event_on_answer.next = true;
         let mut world = World {
             ring,
             sequencer,
@@ -113,7 +113,7 @@ impl World {
             cycles: 0,
         };
         world.cycle();
-        world.ring.block.enable.next = true;
+        world.ring.block.registers.enable.next = true;
         world.cycle();
         world
     }
@@ -172,23 +172,23 @@ impl World {
         self.move_work();
         let (delivers, completes) = (self.happens(), self.happens());
         let block = &mut self.ring.block;
-        block.admin_read.ready.next = read_ready;
-        block.admin_write.ready.next = write_ready;
+        block.admin.read.ready.next = read_ready;
+        block.admin.write.ready.next = write_ready;
         block.event.ready.next = admin_event_ready;
-        block.doorbell.next = bits(self.written.into());
-        block.doorbell_valid.next = self.ringing;
+        block.registers.doorbell.next = bits(self.written.into());
+        block.registers.doorbell_valid.next = self.ringing;
         self.ringing = false;
-        block.admin_slot_valid.next = false;
+        block.admin.slot_valid.next = false;
         if delivers && let Some((address, error)) = self.reads.pop_front() {
             let bytes = self.commands.get(&address).copied();
             let bytes = bytes.unwrap_or_else(|| self.model.list_slot(address));
-            block.admin_slot_valid.next = true;
-            block.admin_slot.next = Slot { data: BigUint::from_bytes_le(&bytes).into(), last: true, error };
+            block.admin.slot_valid.next = true;
+            block.admin.slot.next = Slot { data: BigUint::from_bytes_le(&bytes).into(), last: true, error };
         }
-        block.write_failed.next = false;
+        block.admin.write_failed.next = false;
         if completes && let Some(write) = self.writes.pop_front() {
             self.done_count = self.done_count.wrapping_add(1);
-            block.write_failed.next = write.fails;
+            block.admin.write_failed.next = write.fails;
             if !write.fails {
                 if write.bytes.len() == 16 {
                     self.answers.insert(write.address, write.bytes);
@@ -197,7 +197,7 @@ impl World {
                 }
             }
         }
-        block.admin_done_count.next = bits(self.done_count.into());
+        block.admin.done_count.next = bits(self.done_count.into());
         let block = &mut self.sequencer.block;
         block.event.ready.next = event_ready;
         block.setup.ready.next = setup_ready;
@@ -318,15 +318,15 @@ impl World {
             self.check_quiesced();
         }
         let block = &self.ring.block;
-        if block.admin_read.valid.val() && block.admin_read.ready.val() {
-            let span = block.admin_read.beat.val();
+        if block.admin.read.valid.val() && block.admin.read.ready.val() {
+            let span = block.admin.read.beat.val();
             assert_eq!(span.length, bits(64));
             let fails = self.refuses_reads && self.random.random_bool(0.05);
             let fails = fails || self.model.bad_slots.contains(&span.address.to_u64());
             self.reads.push_back((span.address.to_u64(), fails));
         }
-        if block.admin_write.valid.val() && block.admin_write.ready.val() {
-            let write = block.admin_write.beat.val();
+        if block.admin.write.valid.val() && block.admin.write.ready.val() {
+            let write = block.admin.write.beat.val();
             let length = write.length.to_u64() as usize;
             let mut bytes = BigUint::from(write.data).to_bytes_le();
             bytes.resize(64, 0);
@@ -484,7 +484,7 @@ impl World {
         for _ in 0..60_000 {
             self.cycle();
             let is_quiet = self.sequencer.block.is_idle.val()
-                && !self.ring.block.busy.val()
+                && !self.ring.block.registers.busy.val()
                 && self.notices.is_empty()
                 && self.keys.iter().all(VecDeque::is_empty)
                 && self.taken_keys.iter().all(VecDeque::is_empty)

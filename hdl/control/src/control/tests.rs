@@ -202,9 +202,9 @@ impl World {
             self.events.push((self.block.field("event_beat", 56, 8), self.block.field("event_beat", 64, 8)));
         }
         for (name, port, index_width) in [
-            ("send", "send_posted", 16),
-            ("receive", "receive_posted", 16),
-            ("completions", "completions_read", 24),
+            ("send", "messages_send_posted", 16),
+            ("receive", "messages_receive_posted", 16),
+            ("completions", "messages_completions_read", 24),
         ] {
             if self.block.is(&format!("{port}_valid")) {
                 // Rings of receive entries are more than queue pairs.
@@ -231,24 +231,24 @@ impl World {
 
     fn write(&mut self, address: u64, data: u64) {
         for (name, value) in [
-            ("awaddr", address),
-            ("awvalid", 1),
-            ("wdata", data),
-            ("wstrb", 0xff),
-            ("wvalid", 1),
-            ("bready", 1),
+            ("axi_awaddr", address),
+            ("axi_awvalid", 1),
+            ("axi_wdata", data),
+            ("axi_wstrb", 0xff),
+            ("axi_wvalid", 1),
+            ("axi_bready", 1),
         ] {
             self.block.set(name, value);
         }
         self.settle();
-        assert!(self.block.is("awready") && self.block.is("wready"), "the slave is free");
+        assert!(self.block.is("axi_awready") && self.block.is("axi_wready"), "the slave is free");
         self.tick();
-        self.block.set("awvalid", 0u8);
-        self.block.set("wvalid", 0u8);
+        self.block.set("axi_awvalid", 0u8);
+        self.block.set("axi_wvalid", 0u8);
         let mut cycles = 0;
         while {
             self.settle();
-            !self.block.is("bvalid")
+            !self.block.is("axi_bvalid")
         } {
             self.tick();
             cycles += 1;
@@ -258,23 +258,23 @@ impl World {
     }
 
     fn read(&mut self, address: u64) -> u64 {
-        for (name, value) in [("araddr", address), ("arvalid", 1), ("rready", 1)] {
+        for (name, value) in [("axi_araddr", address), ("axi_arvalid", 1), ("axi_rready", 1)] {
             self.block.set(name, value);
         }
         self.settle();
-        assert!(self.block.is("arready"), "the slave is free");
+        assert!(self.block.is("axi_arready"), "the slave is free");
         self.tick();
-        self.block.set("arvalid", 0u8);
+        self.block.set("axi_arvalid", 0u8);
         let mut cycles = 0;
         while {
             self.settle();
-            !self.block.is("rvalid")
+            !self.block.is("axi_rvalid")
         } {
             self.tick();
             cycles += 1;
             assert!(cycles <= ANSWER_CYCLES, "a read is answered in time");
         }
-        let data = self.block.field("rdata", 0, 64);
+        let data = self.block.field("axi_rdata", 0, 64);
         self.tick();
         data
     }

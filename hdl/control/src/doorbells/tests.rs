@@ -42,10 +42,16 @@ struct Outcome {
 impl Outcome {
     fn sample(&mut self, block: &Doorbells) {
         let offers = [
-            (block.send_posted_valid.val(), Message::Send(block.send_posted.val())),
-            (block.receive_posted_valid.val(), Message::Receive(block.receive_posted.val())),
-            (block.completions_read_valid.val(), Message::Completions(block.completions_read.val())),
-            (block.events_read_valid.val(), Message::Events(block.events_read.val())),
+            (block.messages.send_posted_valid.val(), Message::Send(block.messages.send_posted.val())),
+            (
+                block.messages.receive_posted_valid.val(),
+                Message::Receive(block.messages.receive_posted.val()),
+            ),
+            (
+                block.messages.completions_read_valid.val(),
+                Message::Completions(block.messages.completions_read.val()),
+            ),
+            (block.messages.events_read_valid.val(), Message::Events(block.messages.events_read.val())),
         ];
         self.messages.extend(offers.iter().filter(|offer| offer.0).map(|offer| offer.1));
         let counts = block.counts.val();
@@ -416,10 +422,10 @@ fn what_is_cleared_is_unknown_and_torn() {
         bench.block.write.next = false;
         bench.tick();
     }
-    bench.block.clears.next = true;
-    bench.block.clear_index.next = bits(2);
+    bench.block.sweep.next.is_sweeping = true;
+    bench.block.sweep.next.index = bits(2);
     bench.tick();
-    bench.block.clears.next = false;
+    bench.block.sweep.next.is_sweeping = false;
     let mut outcome = Outcome::default();
     for (address, strobe) in all.map(|address| (address, 0xf0)).into_iter().chain([(send, 0xff)]) {
         write(&mut bench, address, 2, strobe);
@@ -431,7 +437,7 @@ fn what_is_cleared_is_unknown_and_torn() {
 #[test]
 fn waveform_is_as_documented() {
     let waves = Waves::new().signal("write").signal("write_data").when("write");
-    let waves = waves.signal("write_strobe").when("write").signal("send_posted_valid");
+    let waves = waves.signal("write_strobe").when("write").signal("messages_send_posted_valid");
     let waves = waves.signal("counts.torn");
     let mut bench = bench();
     own(&mut bench, Kind::QueuePair, 5, 1, true);

@@ -2,6 +2,7 @@ use super::*;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Stimulus, random};
+use rnic_messages::frame::Count;
 use std::collections::BTreeMap;
 
 const DATAPATH_BITS: u16 = 512;
@@ -133,19 +134,19 @@ impl World {
     fn tick(&mut self) {
         self.bench.settle();
         let block = &self.bench.block;
-        let period = block.interrupt_moderation_period.val().to_u64();
-        let clear = block.interrupt_pending_clear.val().to_u64();
+        let period = block.interrupt.moderation_period.val().to_u64();
+        let clear = block.interrupt.pending_clear.val().to_u64();
         let offers = [
             (block.source_address_write_valid.val(), Message::Source(block.source_address_write.val())),
             (
-                block.interrupt_moderation_write.val(),
-                Message::Moderation(block.interrupt_moderation_vector.val().to_u64(), period),
+                block.interrupt.moderation_write.val(),
+                Message::Moderation(block.interrupt.moderation_vector.val().to_u64(), period),
             ),
-            (block.admin_doorbell_valid.val(), Message::Doorbell(block.admin_doorbell.val().to_u64())),
+            (block.admin.doorbell_valid.val(), Message::Doorbell(block.admin.doorbell.val().to_u64())),
             (block.event_queue_0_valid.val(), Message::EventQueue(block.event_queue_0.val())),
             (clear != 0, Message::Clear(clear)),
             (block.reset_request.val(), Message::Reset),
-            (block.counter_latch.val(), Message::Latch),
+            (block.counters.latch.val(), Message::Latch),
             (block.counts_register_unmapped.val(), Message::Unmapped),
         ];
         self.messages.extend(offers.iter().filter(|offer| offer.0).map(|offer| offer.1));
@@ -216,13 +217,13 @@ fn registers_behave_as_their_tables_say() {
         assert_eq!(block.promiscuous.val(), port & 1 == 1);
         assert_eq!(block.accept_multicast.val(), port & 2 == 2);
         let page = |address| model.value(address) & !0xfff;
-        assert_eq!(block.command_base.val().to_u64(), page(at::ADMIN_COMMAND_BASE));
-        assert_eq!(block.answer_base.val().to_u64(), page(at::ADMIN_ANSWER_BASE));
+        assert_eq!(block.admin.command_base.val().to_u64(), page(at::ADMIN_COMMAND_BASE));
+        assert_eq!(block.admin.answer_base.val().to_u64(), page(at::ADMIN_ANSWER_BASE));
         let admin = model.value(at::ADMIN_CONTROL);
-        assert_eq!(block.admin_entries_log2.val().to_u64(), admin & 15);
-        assert_eq!(block.admin_enable.val(), admin >> 8 & 1 == 1);
-        assert_eq!(block.event_on_answer.val(), admin >> 9 & 1 == 1);
-        assert_eq!(block.interrupt_mask.val().to_u64(), model.value(at::INTERRUPT_MASK));
+        assert_eq!(block.admin.entries_log2.val().to_u64(), admin & 15);
+        assert_eq!(block.admin.enable.val(), admin >> 8 & 1 == 1);
+        assert_eq!(block.admin.event_on_answer.val(), admin >> 9 & 1 == 1);
+        assert_eq!(block.interrupt.mask.val().to_u64(), model.value(at::INTERRUPT_MASK));
         let valid = (0..16).filter(|index| model.value(0x410 + 32 * index) >> 48 & 1 == 1);
         assert_eq!(block.source_addresses.val().to_u64(), valid.fold(0, |all, index| all | 1 << index));
 
@@ -272,20 +273,20 @@ fn what_the_card_does_can_be_read() {
         let flags: [bool; 8] = random.random();
         let [drained, link_up, failed, busy, stopped, resetting, latching, bus_master] = flags;
         block.drained.next = drained;
-        block.link_up.next = link_up;
+        block.port.link_up.next = link_up;
         block.may_request.next = bus_master;
-        block.permanent_mac.next = bits(0x0200_0304_0506);
-        block.port_speed.next = bits(400_000);
+        block.port.permanent_mac.next = bits(0x0200_0304_0506);
+        block.port.speed.next = bits(400_000);
         block.device_failed.next = failed;
-        block.admin_busy.next = busy;
-        block.admin_failed.next = stopped;
+        block.admin.busy.next = busy;
+        block.admin.failed.next = stopped;
         block.is_resetting.next = resetting;
-        block.event_counters_latching.next = latching;
+        block.counters.is_latching.next = latching;
         block.fatal_code.next = bits(0x12);
         block.fatal_detail.next = bits(0x3456_789a);
-        block.producer_index.next = bits(0xabcd);
-        block.consumer_index.next = bits(0xfedc);
-        block.interrupt_pending.next = bits(0x1234_5678_9abc_def0);
+        block.admin.producer_index.next = bits(0xabcd);
+        block.admin.consumer_index.next = bits(0xfedc);
+        block.interrupt.pending.next = bits(0x1234_5678_9abc_def0);
         let status =
             map::Status { ready: !resetting, resetting, drained, fatal: failed, link_up, bus_master };
         let progress = map::AdminProgress { consumer_index: 0xfedc, busy, failed: stopped };
@@ -317,11 +318,11 @@ fn every_counter_is_read_from_where_it_is_counted() {
         for _ in 0..READ_CYCLES {
             world.bench.settle();
             let block = &mut world.bench.block;
-            let next = (block.counter_index.val().to_u64(), block.event_counter_index.val().to_u64());
+            let next = (block.counters.frame_index.val().to_u64(), block.counters.event_index.val().to_u64());
             let due = delayed[1];
             delayed = [next, delayed[0]];
-            block.counter.next = Count { frames: bits(0x1000 + due.0), bytes: bits(0) };
-            block.event_counter.next = bits(0x2000 + due.1);
+            block.counters.frame_value.next = Count { frames: bits(0x1000 + due.0), bytes: bits(0) };
+            block.counters.event_value.next = bits(0x2000 + due.1);
             world.tick();
         }
         world.bench.settle();
@@ -343,15 +344,15 @@ fn every_counter_is_read_from_where_it_is_counted() {
 fn frames_are_counted_up_to_the_latch() {
     let mut world = World::new();
     for round in 1..=5 {
-        world.bench.block.outcome_valid.next = true;
-        world.bench.block.outcome.next.frame_bytes = bits(100);
-        world.bench.block.sent_frame.next = round % 2 == 0;
-        world.bench.block.sent_bytes.next = bits(50);
+        world.bench.block.port.outcome_valid.next = true;
+        world.bench.block.port.outcome.next.frame_bytes = bits(100);
+        world.bench.block.port.sent_frame.next = round % 2 == 0;
+        world.bench.block.port.sent_bytes.next = bits(50);
         world.tick();
     }
-    world.bench.block.outcome_valid.next = false;
-    world.bench.block.sent_frame.next = false;
-    world.bench.block.sent_bytes.next = bits(0);
+    world.bench.block.port.outcome_valid.next = false;
+    world.bench.block.port.sent_frame.next = false;
+    world.bench.block.port.sent_bytes.next = bits(0);
     assert_eq!(world.read(at::FRAMES_RECEIVED), 0);
     world.write(at::COUNTER_LATCH, 1, 0xff);
     assert_eq!(world.read(at::FRAMES_RECEIVED), 5);
@@ -378,11 +379,11 @@ fn a_sweep_brings_every_register_back() {
     for index in 0..1 << WORD_BITS {
         // What software writes meanwhile is lost.
         world.bench.block.write.next = true;
-        world.bench.block.sweeps.next = true;
-        world.bench.block.sweep_index.next = bits(index);
+        world.bench.block.sweep.next.is_sweeping = true;
+        world.bench.block.sweep.next.index = bits(index);
         world.tick();
     }
-    world.bench.block.sweeps.next = false;
+    world.bench.block.sweep.next.is_sweeping = false;
     (0..WRITE_CYCLES).for_each(|_| world.tick());
     // Tables of other parts are cleared too; rings are not rung.
     let sources = world.messages.iter().filter(|message| matches!(message, Message::Source(_))).count();

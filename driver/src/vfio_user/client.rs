@@ -28,6 +28,9 @@ const VERSION_MAX: usize = 4096;
 const REQUEST_MAX: usize = DATA_MAX + 64;
 /// Most requests of a server in place of one answer.
 const REQUESTS_MAX: u32 = 64;
+/// Time for which an answer is looked for before the thread sleeps until it comes: that of a register read of a simulated card,
+/// which a wake-up would make half as long again.
+const SPIN: Duration = Duration::from_micros(100);
 /// Error number of a request that this client does not know.
 const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
 
@@ -403,11 +406,13 @@ impl Client {
     }
 
     fn receive_bytes(&mut self, mut into: &mut [u8], what: &'static str, deadline: Instant) -> Answer<()> {
+        let start = Instant::now();
         while !into.is_empty() {
             match recv(&self.socket, &mut *into, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(self.fail(ServerError::Closed { what })),
                 Ok((count, _)) => into = &mut into[count..],
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if start.elapsed() < SPIN => std::hint::spin_loop(),
                 Err(Errno::AGAIN) => self.wait(PollFlags::IN, what, deadline)?,
                 Err(error) => return Err(self.lost(error, what)),
             }

@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 const REQUESTS_MAX: usize = 32;
 /// Events of the world in a round. A request waits for the end of a round, so there are few.
 const EVENTS: usize = 8;
+/// Time after an answer for which the clock stands: a client that reads one register after the other asks again in it, and is
+/// answered without waiting for the end of a round.
+const DIALOGUE: Duration = Duration::from_micros(10);
 /// Register writes of a client that have not reached the card.
 const WRITES_MAX: usize = 256;
 /// Clients of one card that are to be told that another has it.
@@ -102,6 +105,8 @@ pub struct Server {
     stations: Vec<OwnedFd>,
     /// Simulated time until which the clock runs at full speed.
     busy_until_ps: u64,
+    /// Time of the last answer to a client.
+    answered: Option<Instant>,
     log: Box<dyn FnMut(&str) + Send>,
 }
 
@@ -117,6 +122,7 @@ enum Pace {
 #[derive(Clone, Copy, Debug, Default)]
 struct Ready {
     is_stopped: bool,
+    has_newcomers: bool,
     has_requests: bool,
     has_frames: bool,
 }
@@ -146,7 +152,8 @@ impl Server {
         let places: Vec<Place> = places.collect::<io::Result<_>>()?;
         assert!(places.len() <= world.cards(), "each socket has a card");
         let log = Box::new(log);
-        let mut server = Server { world, places, stations: Vec::new(), busy_until_ps: 0, log };
+        let mut server =
+            Server { world, places, stations: Vec::new(), busy_until_ps: 0, answered: None, log };
         for place in 0..server.places.len() {
             // A card clears its memories after power-up, and takes no settings before that is done.
             if server.places[place].function.attach(&mut server.world).clean_up().is_err() {
@@ -173,9 +180,11 @@ impl Server {
             }
             if ready.has_requests {
                 (0..self.places.len()).for_each(|place| self.serve(place));
+            }
+            if ready.has_newcomers {
                 (0..self.places.len()).for_each(|place| self.accept(place));
             }
-            if ready.has_requests || ready.has_frames {
+            if ready.has_requests || ready.has_newcomers || ready.has_frames {
                 self.linger();
             }
             self.advance();
@@ -201,9 +210,12 @@ impl Server {
     fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
         let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
         fds.extend(self.stations.iter().map(|station| PollFd::new(station, PollFlags::IN)));
+        let first_client = fds.len() + self.places.iter().map(|place| 1 + place.strays.len()).sum::<usize>();
         for place in &self.places {
             fds.push(PollFd::new(&place.listener, PollFlags::IN));
             fds.extend(place.strays.iter().map(|stray| PollFd::new(stray, PollFlags::IN)));
+        }
+        for place in &self.places {
             if let Some(client) = &place.client {
                 let behind = if client.connection.is_behind() { PollFlags::OUT } else { PollFlags::IN };
                 let awaits = if self.is_full(place) { PollFlags::empty() } else { behind };
@@ -221,11 +233,13 @@ impl Server {
             Err(error) => return Err(error.into()),
         }
         let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
-        let (first, others) = fds.split_at(1);
-        let (stations, sockets) = others.split_at(self.stations.len());
+        let (others, clients) = fds.split_at(first_client);
+        let (first, others) = others.split_at(1);
+        let (stations, newcomers) = others.split_at(self.stations.len());
         let ready = Ready {
             is_stopped: is_ready(first),
-            has_requests: is_ready(sockets),
+            has_newcomers: is_ready(newcomers),
+            has_requests: is_ready(clients),
             has_frames: is_ready(stations),
         };
         // The socket of a process that has left stays ready for ever.
@@ -256,7 +270,11 @@ impl Server {
                 connection.receive().and_then(|message| {
                     let Some(message) = message else { return Ok(false) };
                     let reply = session.answer(message, &mut function.attach(&mut self.world));
-                    reply.map_or(Ok(()), |reply| connection.send(&reply)).map(|()| true)
+                    if let Some(reply) = reply {
+                        self.answered = Some(Instant::now());
+                        connection.send(&reply)?;
+                    }
+                    Ok(true)
                 })
             };
             match outcome {
@@ -315,6 +333,9 @@ impl Server {
     fn advance(&mut self) {
         let pace = self.pace();
         let start = Instant::now();
+        if self.answered.is_some_and(|time| start.duration_since(time) < DIALOGUE) {
+            return;
+        }
         loop {
             if pace == Pace::Sleep {
                 return;

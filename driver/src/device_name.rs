@@ -52,7 +52,7 @@ pub enum DeviceNameError {
     #[error("`vfu:` is followed by no path; write the socket of the served card, as in vfu:/run/card.sock")]
     NoPath,
     /// There is no address behind `pci:`.
-    #[error("`pci:` is followed by no address: {0}")]
+    #[error(transparent)]
     Address(#[from] PciAddressError),
     /// What follows the address is no option.
     #[error(
@@ -181,7 +181,7 @@ mod tests {
             ("/run/a.sock", "`/run/a.sock` is no name of a card"),
             ("VFU:/run/a.sock", "is no name of a card"),
             ("", "`` is no name of a card"),
-            ("pci:", "`pci:` is followed by no address: `` is no address"),
+            ("pci:", "`` is no address of a PCI function"),
             ("pci:65", "`65` is no address of a PCI function"),
             ("pci:65:00.0,", "`` is no option of a card"),
             ("pci:65:00.0,time-scale=0", "`time-scale=0` is no option"),

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub enum Error {
     /// The back end failed.
     #[error("the back end failed: {0}")]
-    Function(#[from] FunctionError),
+    Function(FunctionError),
     /// Registers read as all ones: no card answers.
     #[error(
         "no card answers: registers read as all ones; check that it is powered, programmed and not removed"
@@ -294,6 +294,13 @@ pub struct CommandError {
     pub status: CommandStatus,
     /// Field `detail` of the answer; its meaning depends on `status`.
     pub detail: u32,
+}
+
+// The text has its cause already, so that the cause is not a source, which a chain of errors would print again.
+impl From<FunctionError> for Error {
+    fn from(error: FunctionError) -> Self {
+        Self::Function(error)
+    }
 }
 
 impl CommandError {

@@ -18,6 +18,7 @@ use crate::pci_address::PciAddress;
 use crate::process::Process;
 use crate::server_error::ServerError;
 use crate::vfio_error::VfioError;
+use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -174,10 +175,17 @@ pub enum FunctionError {
     },
     /// A call to the operating system failed.
     #[error("the operating system refused: {0}")]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
     /// Another failure, described by the back end.
     #[error("{0}")]
     Other(String),
+}
+
+// The text has its cause already, so that the cause is not a source, which a chain of errors would print again.
+impl From<std::io::Error> for FunctionError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// Contiguous range of device addresses (DMA or IOVA) that holds a part of mapped memory.
@@ -312,7 +320,8 @@ pub trait Function: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`Self::allocate`], and [`FunctionError::NoHugePages`] if the kernel has none free.
+    /// As [`Self::allocate`], [`FunctionError::NoHugePages`] if the kernel has none free, and [`FunctionError::Io`] if the process
+    /// has no file descriptor for the pages.
     fn allocate_in(
         &self,
         bytes: usize,
@@ -324,6 +333,9 @@ pub trait Function: Send + Sync {
         }
         match Memory::in_file_of(bytes, purpose, page_size) {
             Ok(memory) => Ok(Arc::new(memory)),
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) => {
+                Err(error.into())
+            }
             // Without support for pages of the size there is no such file; with it, but without pages, no mapping.
             Err(_) => Err(FunctionError::NoHugePages { bytes, page_size }),
         }

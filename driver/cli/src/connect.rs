@@ -1,24 +1,28 @@
 //! Cards by their names on the command line.
 
+#[cfg(feature = "sim")]
+use crate::simulated::Simulated;
 use anyhow::{Context, Result, anyhow};
-use rnic_driver::{Device, DeviceName, Function, Options};
+use rnic_driver::{Device, DeviceName, Function, FunctionError, Options};
 use std::sync::Arc;
 
 /// MAC address of the port while this program has the card: a locally administered one, since nobody else uses the port then.
 const MAC: [u8; 6] = [0x02, 0x72, 0x6e, 0x69, 0x63, 0x00];
 
-/// Reads a name. What it names must be something that this program can open.
-pub(crate) fn name(text: &str) -> Result<DeviceName> {
-    let parsed: Result<DeviceName, _> = text.parse();
-    parsed.map_err(|error| match text.split_once(':') {
-        // The simulator is not part of this program, which also runs where there is none.
-        Some(("sim", _)) => {
-            let advice =
-                "`rnic-sim serve --socket PATH` serves a simulated card at PATH; open it as vfu:PATH";
-            anyhow!("{error}: {advice}")
-        }
-        _ => anyhow!(error),
-    })
+/// What a name stands for.
+#[derive(Clone)]
+enum Place {
+    /// A card of another process, or of this machine.
+    Outside(DeviceName),
+    #[cfg(feature = "sim")]
+    Simulated(Simulated),
+}
+
+/// A card that can be opened, any number of times.
+#[derive(Clone)]
+pub(crate) struct Named {
+    text: String,
+    place: Place,
 }
 
 /// An open card.
@@ -27,12 +31,67 @@ pub(crate) struct Card {
     pub(crate) function: Arc<dyn Function>,
 }
 
-/// Opens a card.
-pub(crate) fn open(text: &str) -> Result<Card> {
-    let open = || -> Result<Card> {
-        let function = name(text)?.connect()?;
-        let device = Device::open(Arc::clone(&function), Options::new(MAC))?;
-        Ok(Card { device, function })
-    };
-    open().with_context(|| format!("cannot open {text}"))
+#[cfg(feature = "sim")]
+fn simulated(width: &str) -> Result<Place> {
+    Ok(Place::Simulated(Simulated::new(width)?))
+}
+
+#[cfg(not(feature = "sim"))]
+fn simulated(_: &str) -> Result<Place> {
+    anyhow::bail!(
+        "this program was built without the simulator; build it with the feature `sim`, or serve a card with \
+         `rnic-sim serve --socket PATH`, and open it as vfu:PATH"
+    )
+}
+
+fn place(text: &str) -> Result<Place> {
+    match text.split_once(':') {
+        Some(("sim", width)) => simulated(width),
+        _ => text.parse().map(Place::Outside).map_err(|error: rnic_driver::DeviceNameError| anyhow!(error)),
+    }
+}
+
+impl Named {
+    /// Reads a name. A simulated card is built.
+    pub(crate) fn new(text: &str) -> Result<Self> {
+        let place = place(text).with_context(|| format!("cannot open {text}"))?;
+        Ok(Self { text: text.to_string(), place })
+    }
+
+    /// Gives the function, or connects to its server.
+    pub(crate) fn connect(&self) -> Result<Arc<dyn Function>, FunctionError> {
+        match &self.place {
+            Place::Outside(name) => name.connect(),
+            #[cfg(feature = "sim")]
+            Place::Simulated(card) => card.connect(),
+        }
+    }
+
+    /// Opens the card.
+    pub(crate) fn open(&self) -> Result<Card> {
+        let open = || -> Result<Card> {
+            let function = self.connect()?;
+            let device = Device::open(Arc::clone(&function), Options::new(MAC))?;
+            Ok(Card { device, function })
+        };
+        open().with_context(|| format!("cannot open {}", self.text))
+    }
+
+    /// Returns whether the card is alone on its wire, so that it has no peer.
+    pub(crate) fn is_alone(&self) -> bool {
+        match self.place {
+            Place::Outside(_) => false,
+            #[cfg(feature = "sim")]
+            Place::Simulated(_) => true,
+        }
+    }
+
+    /// Fails if it is known that the card has broken a rule, as the monitors of a simulation know.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.place {
+            Place::Outside(_) => Ok(()),
+            #[cfg(feature = "sim")]
+            Place::Simulated(card) => card.check().with_context(|| self.text.clone()),
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `rnic counters`: the counters of a card, once or again and again.
 
-use crate::connect;
+use crate::connect::Named;
 use crate::output::{grouped, print_json};
 use anyhow::Result;
 use clap::Args;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The card: vfu:PATH or pci:ADDRESS.
+    /// The card: vfu:PATH, pci:ADDRESS or sim:.
     device: String,
     /// Also show counters that are zero.
     #[arg(long)]
@@ -80,7 +80,7 @@ fn changes(before: &Counters, after: &Counters, seconds: f64) -> Vec<String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let card = connect::open(&options.device)?;
+    let card = Named::new(&options.device)?.open()?;
     let mut before = card.device.counters()?;
     if options.watch {
         let (start, mut last) = (Instant::now(), Instant::now());

@@ -2,7 +2,7 @@
 //!
 //! Names, bits and units of registers are those of the tables of `rnic-layout`.
 
-use crate::connect::{self, Card};
+use crate::connect::{Card, Named};
 use crate::counters::{self, Counted};
 use crate::output::{bytes, grouped, print_json};
 use anyhow::{Context, Result};
@@ -21,7 +21,7 @@ use serde::Serialize;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The card: vfu:PATH or pci:ADDRESS.
+    /// The card: vfu:PATH, pci:ADDRESS or sim:.
     device: String,
     /// Print JSON.
     #[arg(long)]
@@ -296,7 +296,7 @@ fn capitalized(text: &str) -> String {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let card = connect::open(&options.device)?;
+    let card = Named::new(&options.device)?.open()?;
     let info = collect(&options.device, &card).with_context(|| format!("cannot read {}", options.device))?;
     if options.json { print_json(&info) } else { print(&info) }
 }

@@ -122,7 +122,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if cards.is_empty() {
         print_line!("No PCI function of this machine is an rnic card ({VENDOR:04x}:{DEVICE:04x}).");
-        print_line!("A simulated card is served by `rnic-sim serve --socket PATH`, and opened as vfu:PATH.");
+        print_line!(
+            "A simulated card is served by `rnic-sim serve --socket PATH`, and opened as vfu:PATH; sim: is one here."
+        );
         return Ok(());
     }
     print_line!("{:<14} {:<12} {:<6} What to do", "Address", "Driver", "Group");

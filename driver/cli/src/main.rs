@@ -16,6 +16,8 @@ mod counters;
 mod info;
 mod list;
 mod selftest;
+#[cfg(feature = "sim")]
+mod simulated;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -23,8 +25,9 @@ use std::process::ExitCode;
 
 /// List, show and check rnic cards.
 ///
-/// DEVICE is `vfu:PATH`, a card that another process serves at a socket, or `pci:ADDRESS`, a PCI function of this machine. A
-/// simulated card is served by `rnic-sim serve --socket PATH`. A command that opens a card resets it.
+/// DEVICE is `pci:ADDRESS`, a PCI function of this machine; `vfu:PATH`, a card that another process serves at a socket, as `rnic-sim
+/// serve --socket PATH` does; or `sim:`, a simulated card in this process, whose wire leads back to it (`sim:512` is one of 512 bits).
+/// A command that opens a card resets it.
 #[derive(Parser)]
 #[command(name = "rnic", version)]
 struct Arguments {

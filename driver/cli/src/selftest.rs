@@ -1,6 +1,6 @@
 //! `rnic selftest`: the checks of `rnic-suite`, one after the other.
 
-use crate::connect;
+use crate::connect::Named;
 use crate::output::print_json;
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -14,7 +14,7 @@ const INCOMPLETE: u8 = 3;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The card: vfu:PATH or pci:ADDRESS.
+    /// The card: vfu:PATH, pci:ADDRESS or sim:.
     device: String,
     /// A second card on the same wire. Without it, messages are sent if the wire of the card leads back to it.
     peer: Option<String>,
@@ -58,28 +58,31 @@ impl From<Outcome> for Line {
     }
 }
 
-/// Connects to a card by its name.
-fn connector(text: &str) -> Result<Connector> {
-    let name = connect::name(text)?;
-    Ok(Box::new(move || name.connect()))
+fn connector(card: &Named) -> Connector {
+    let card = card.clone();
+    Box::new(move || card.connect())
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let checks: Vec<&Check> = CHECKS.iter().filter(|check| check.name.contains(&options.only)).collect();
     ensure!(!checks.is_empty(), "no check has `{}` in its name", options.only);
-    let first = connector(&options.device)?;
-    let cards = match &options.peer {
-        Some(peer) => {
-            ensure!(*peer != options.device, "{peer} cannot be its own peer; name one card, or two");
-            Cards::two(first, connector(peer)?)
-        }
-        None => Cards::one(first),
-    };
     let devices: Vec<String> =
         [Some(&options.device), options.peer.as_ref()].into_iter().flatten().cloned().collect();
+    if let [device, peer] = &devices[..] {
+        ensure!(peer != device, "{peer} cannot be its own peer; name one card, or two");
+    }
+    let named = devices.iter().map(|device| Named::new(device)).collect::<Result<Vec<Named>>>()?;
+    let cards = match &named[..] {
+        [first, second] => {
+            let is_alone = first.is_alone() || second.is_alone();
+            ensure!(!is_alone, "the wire of a simulated card leads back to it; name no peer");
+            Cards::two(connector(first), connector(second))
+        }
+        cards => Cards::one(connector(&cards[0])),
+    };
     // What concerns no check is an error of its own.
-    for device in &devices {
-        drop(connect::open(device)?);
+    for card in &named {
+        drop(card.open()?);
     }
     if !options.json {
         print_line!("{}", devices.join(" and "));
@@ -98,6 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
         lines.push(line);
     }
+    named.iter().try_for_each(Named::check)?;
     let count = |verdict: &str| lines.iter().filter(|line| line.verdict == verdict).count();
     let (passed, failed, not_run) = (count("passed"), count("failed"), count("not run"));
     let seconds = start.elapsed().as_secs_f64();

@@ -131,10 +131,29 @@ fn a_card_without_a_wire_is_checked_as_far_as_that_goes() -> Result<()> {
 }
 
 #[test]
+fn a_card_of_this_process_is_as_a_served_one() -> Result<()> {
+    let served = Served::start(true)?;
+    let (code, expected) = served.run(&["info", "--json", &served.name])?;
+    ensure!(code == 0, "{expected}");
+    served.end()?;
+    let (code, text) = run(&["info", "--json", "sim:"])?;
+    ensure!((code, text.replace("sim:", "vfu:CARD")) == (0, expected), "{text}");
+    let (code, text) = run(&["selftest", "sim:", "--only", "re"])?;
+    ensure!(code == 0 && text.contains(" 0 failed, 0 not run"), "{text}");
+    Ok(())
+}
+
+#[test]
 fn what_cannot_be_opened_is_named_with_what_to_do() -> Result<()> {
     for (arguments, code, expected) in [
-        (&["info", "sim:"][..], 1, "`rnic-sim serve --socket PATH` serves a simulated card"),
+        (
+            &["info", "sim:96"][..],
+            1,
+            "cannot open sim:96: `96` is no width of a simulated card; write sim:64",
+        ),
+        (&["selftest", "sim:", "sim:64"], 1, "the wire of a simulated card leads back to it; name no peer"),
         (&["info", "card"], 1, "cannot open card: `card` is no name of a card"),
+        (&["info", "pci:1"], 1, "error: cannot open pci:1: `1` is no address of a PCI function; write"),
         (&["info", "vfu:/nowhere/card"], 1, "the server at /nowhere/card cannot be reached"),
         (&["counters", "vfu:/nowhere/card"], 1, "start the server, and check the path"),
         (&["selftest", "vfu:/nowhere/card"], 1, "cannot open vfu:/nowhere/card"),
@@ -145,6 +164,9 @@ fn what_cannot_be_opened_is_named_with_what_to_do() -> Result<()> {
     ] {
         let (found, text) = run(arguments)?;
         ensure!(found == code && text.contains(expected), "{arguments:?}: {found}: {text}");
+        let causes: Vec<&str> = text.trim_end().split(": ").collect();
+        let is_said_once = causes.iter().enumerate().all(|(at, cause)| !causes[..at].contains(cause));
+        ensure!(is_said_once, "{arguments:?} says something twice: {text}");
     }
     Ok(())
 }

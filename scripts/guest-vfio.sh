@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Lets the kernel's own VFIO judge card and driver: boots a small Linux guest under QEMU whose PCI bus has the cards that
-# `rnic-sim serve` serves, binds them to vfio-pci there, and runs a program of the driver on /dev/vfio.
+# `rnic-sim serve` serves, binds them to vfio-pci there, and runs a program of the driver and `rnic selftest` on /dev/vfio.
 #
-#   scripts/guest-vfio.sh                  two cards and one wire; first as they should not be opened, then as a user without rights
+#   scripts/guest-vfio.sh                  two cards and one wire; first as they should not be opened, then as a user without rights,
+#                                          who runs the example `messages` and all checks of the driver's suite
 #   scripts/guest-vfio.sh --cards 1        one card, whose wire leads back to it
-#   scripts/guest-vfio.sh --program PATH   another program: its arguments are the names of the cards, which RNIC_DEVICES has too
+#   scripts/guest-vfio.sh --program PATH   another program alone: its arguments are the names of the cards, which RNIC_DEVICES has too
 #
 # QEMU (10.1 or later, for its client of vfio-user), kernel, busybox and lspci come from Debian packages, which are unpacked in
 # build/guest and installed nowhere. Where to get them is taken from the machine's own sources of packages, with the suites of
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     -h | --help)
-        sed -n '2,14s/^# \{0,1\}//p' "$root/scripts/guest-vfio.sh"
+        sed -n '2,15s/^# \{0,1\}//p' "$root/scripts/guest-vfio.sh"
         exit 0
         ;;
     *) die "unknown argument '$1'; see --help" ;;
@@ -35,7 +36,7 @@ suites=${RNIC_GUEST_SUITES:-trixie trixie-backports}
 folder=$root/build/guest
 debian=$folder/debian
 initramfs=$folder/initramfs
-seconds_max=900
+seconds_max=2400
 
 # The private state of apt. The lists of packages are those of other suites, and nothing is known to be installed.
 apt_options=(
@@ -160,10 +161,13 @@ if [ -e /refusals ]; then
     refused locked "this process may lock 65536 bytes" run_as_nobody $names
     ulimit -l unlimited
     run_as_nobody $names
+    echo "GUEST program: status $?"
+    su nobody -c "/suite/loader --library-path /suite /suite/program selftest $names"
+    echo "GUEST suite: status $?"
 else
     run $names
+    echo "GUEST program: status $?"
 fi
-echo "GUEST program: status $?"
 for card in $cards; do /lspci/loader --library-path /lspci /lspci/program -i /lspci/pci.ids -vv -s $card; done
 dmesg | grep -iE "vfio|dmar|iommu"
 echo "GUEST end"
@@ -188,7 +192,10 @@ make_initramfs() {
     put lspci "$debian/usr/lib64/ld-linux-x86-64.so.2" "$debian/usr/lib/x86_64-linux-gnu" "$debian/usr/bin/lspci"
     cp "$debian/usr/share/misc/pci.ids" "$initramfs/lspci/"
     put app /lib64/ld-linux-x86-64.so.2 '' "$1"
-    [ -n "$program" ] || touch "$initramfs/refusals"
+    if [ -z "$program" ]; then
+        touch "$initramfs/refusals"
+        put suite /lib64/ld-linux-x86-64.so.2 '' "$2"
+    fi
     write_init
     (cd "$initramfs" && find . | ./bin/busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$folder/initramfs.gz"
 }
@@ -198,9 +205,9 @@ mkdir -p "$folder"
 get_packages
 step "compiling"
 if [ -z "$program" ]; then
-    cargo build --quiet -p rnic-driver --example messages
+    cargo build --quiet -p rnic-driver --example messages -p rnic-cli --bin rnic
     target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-    make_initramfs "$target/debug/examples/messages"
+    make_initramfs "$target/debug/examples/messages" "$target/debug/rnic"
 else
     make_initramfs "$program"
 fi
@@ -256,7 +263,7 @@ server=''
 
 step "what the guest says"
 tr -d '\r' <"$folder/guest.log" | sed 's/\x1b[^a-zA-Z]*[a-zA-Z]//g' >"$folder/guest.txt" && mv "$folder/guest.txt" "$folder/guest.log"
-sed -n '/GUEST\|^pci:\|: ok\|^[0-9a-f].*Ethernet\|Region\|MSI-X\|FLReset+\|Kernel driver/p' "$folder/guest.log"
+sed -n '/GUEST\|^pci:\|: ok\|^  \(passed\|failed\|not run\)\|^[0-9]* passed\|^[0-9a-f].*Ethernet\|Region\|MSI-X\|FLReset+\|Kernel driver/p' "$folder/guest.log"
 grep "^card" "$folder/serve.log"
 
 # expect <count> <text>: fails unless so many lines of the guest have the text.
@@ -269,6 +276,8 @@ expect 1 "GUEST end"
 expect 1 "GUEST program: status 0"
 if [ -z "$program" ]; then
     for refusal in unbound permission in-use locked; do expect 1 "GUEST $refusal: ok"; done
+    expect 1 "GUEST suite: status 0"
+    expect 1 " 0 failed, 0 not run"
 fi
 expect "$cards" "FLReset+"
 expect "$cards" "MSI-X: Enable"

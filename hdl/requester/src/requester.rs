@@ -37,7 +37,7 @@
 //! their command. A burst has left when the rest of its last message is in the record of segment: no packet of
 //! that rest is sent without a turn, and it is dropped with its queue pair.
 use crate::ack_timer::AckTimer;
-use crate::acknowledge::Acknowledge;
+use crate::acknowledge::{Acknowledge, READY_COUNT_BITS as READY_BITS};
 use crate::event_sums::EventSums;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
@@ -49,8 +49,8 @@ use crate::messages::{
 };
 use crate::outstanding::{Outstanding, SHARED_BITS};
 use crate::read_response::ReadResponse;
-use crate::ready_queue::ReadyQueue;
-use crate::segment::Segment;
+use crate::ready_queue::{COUNT_BITS as WAITING_BITS, ReadyQueue};
+use crate::segment::{READY_COUNT_BITS as LONG_BITS, Segment};
 use crate::setup_fork::SetupFork;
 use crate::sweep::Sweep;
 use crate::wqe_check::WqeCheck;
@@ -64,11 +64,35 @@ use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::pool::{LEVEL_BITS, level_after, level_of};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
+
+/// Levels of the pools of the requester.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct RequesterPools {
+    /// Queue pairs that wait for the fetch of their WQEs.
+    pub send_queues: Bits<LEVEL_BITS>,
+    /// Slots of the queue of WQE slots.
+    pub wqe_slots: Bits<LEVEL_BITS>,
+    /// Bursts of slots of which gather has not taken all packets.
+    pub wqe_bursts: Bits<LEVEL_BITS>,
+    /// Messages in the pool of outstanding messages.
+    pub messages: Bits<LEVEL_BITS>,
+    /// Shared blocks of that pool, those at the end of a chain aside.
+    pub message_blocks: Bits<LEVEL_BITS>,
+    /// Queue pairs whose long message waits for its turn.
+    pub long_messages: Bits<LEVEL_BITS>,
+    /// Turns of long messages of which gather has not taken all packets.
+    pub long_turns: Bits<LEVEL_BITS>,
+    /// Responses that the READ response stage and place have.
+    pub responses: Bits<LEVEL_BITS>,
+    /// Queue pairs whose messages wait to be completed.
+    pub completing: Bits<LEVEL_BITS>,
+}
 
 /// The requester; see the module.
 #[derive(LogicBlock, Registers, Construct)]
@@ -146,6 +170,8 @@ pub struct Requester {
 
     /// Events to count; registered.
     pub counts: Signal<Out, RequesterCounts>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, RequesterPools>,
 
     sweep: Sweep,
     setup_fork: SetupFork,
@@ -172,6 +198,8 @@ pub struct Requester {
     read_response: ReadResponse,
     in_flight_rounds: InFlightRounds,
     event_sums: EventSums,
+    messages: Reg<Bits<LEVEL_BITS>>,
+    pools_held: DFF<RequesterPools>,
 }
 
 impl Logic for Requester {
@@ -313,14 +341,29 @@ impl Logic for Requester {
 
         self.probed.next = self.wqe_parse.probed.val();
         self.probed_busy.next = self.wqe_parse.probed_busy.val();
-        self.in_flight_rounds.lines[0].next = InFlight {
+        let bursts = InFlight {
             entered: self.wqe_fetch.burst_count.val() + self.kept_slots.burst_count.val(),
             left: self.issue.burst_count.val(),
         };
-        self.in_flight_rounds.lines[1].next =
-            InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
+        let turns = InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
+        self.in_flight_rounds.lines[0].next = bursts;
+        self.in_flight_rounds.lines[1].next = turns;
         self.in_flight_rounds.lines[2].next = self.acknowledge.in_flight.val();
         self.in_flight.next = self.in_flight_rounds.in_flight.val();
+        self.messages.d.next =
+            level_after(self.messages.q.val(), self.wqe_parse.begins.val(), self.acknowledge.ends.val());
+        self.pools_held.d.next = RequesterPools {
+            send_queues: bit_cast::<LEVEL_BITS, WAITING_BITS>(self.ready_queue.level.val()),
+            wqe_slots: bit_cast::<LEVEL_BITS, SLOT_COUNT_BITS>(self.wqe_fetch.slots_used.val()),
+            wqe_bursts: level_of(bursts),
+            messages: self.messages.q.val(),
+            message_blocks: self.outstanding.blocks_used.val(),
+            long_messages: bit_cast::<LEVEL_BITS, LONG_BITS>(self.segment.waiting.val()),
+            long_turns: level_of(turns),
+            responses: level_of(self.acknowledge.in_flight.val()),
+            completing: bit_cast::<LEVEL_BITS, READY_BITS>(self.acknowledge.waiting.val()),
+        };
+        self.pools.next = self.pools_held.q.val();
         self.event_sums.acknowledge.next = self.acknowledge.counts.val();
         self.event_sums.read_response.next = self.read_response.counts.val();
         self.event_sums.issue.next = self.issue.counts.val();

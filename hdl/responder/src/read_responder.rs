@@ -57,12 +57,14 @@
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
 use effect::{Effect, counts_of, dropped_of, effect_of};
-use queue::{Change, ReadyPairs};
+use finder::DUPLICATE_COUNT;
+use queue::{Change, READY_COUNT_BITS, ReadyPairs};
 use record::{Progress, Response, TURN_LOG2};
 use replays::ReplayTable;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_messages::pool::{LEVEL_BITS, level_of};
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{
     READ_COUNT_BITS, READ_SLOT_BITS, ReadRelease, ReadRequest, ReadsServed, ReadsWithdrawn,
@@ -93,6 +95,17 @@ const RESPONSES: usize = 7;
 const RESPONSE_COUNT: usize = RESPONSES + 1;
 /// A turn begins when there is room for all its responses: with at most this many waiting.
 const WAITING_MAX: u64 = 1 << TURN_LOG2;
+
+/// Levels of the pools of READs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReadPools {
+    /// Queue pairs that wait for a turn of responses.
+    pub turns: Bits<LEVEL_BITS>,
+    /// Responses between the ready queue and gather.
+    pub responses: Bits<LEVEL_BITS>,
+    /// Duplicates that were not looked up.
+    pub duplicates: Bits<LEVEL_BITS>,
+}
 
 /// Answers READs and atomics; see the module.
 #[derive(Default, LogicBlock, Registers)]
@@ -130,6 +143,8 @@ pub struct ReadResponder {
     pub in_flight: Signal<Out, InFlight>,
     /// Counters; those of NAKs are registered.
     pub counts: Signal<Out, ReadResponderCounts>,
+    /// Levels of the pools of this stage; a function of registers.
+    pub pools: Signal<Out, ReadPools>,
 
     table: RequestTable,
     replays: ReplayTable,
@@ -294,6 +309,11 @@ impl Logic for ReadResponder {
         self.sender.sweep.next = sweep;
         self.sender.makes.next = makes;
         self.in_flight.next = self.sender.in_flight.val();
+        self.pools.next = ReadPools {
+            turns: bit_cast::<LEVEL_BITS, READY_COUNT_BITS>(self.ready_pairs.level.val()),
+            responses: level_of(self.sender.in_flight.val()),
+            duplicates: bit_cast::<LEVEL_BITS, DUPLICATE_COUNT>(self.replays.duplicates.val()),
+        };
         let is_unknown = self.replays.is_unknown.val();
         self.counts.next = counts_of(self.sender.counts.val(), self.replays.is_answered.val(), is_unknown);
     }

@@ -71,12 +71,13 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::setup::{SetupEvent, SrqSetup};
 use step::{Offer, Offers, Rewrite, Step, burst_after, choice_of, is_chosen, may_grant, reason_after};
 use step::{step_after, step_decided};
 use walk::{Walk, walk_after};
 use wqe_grant::WqeGrant;
-use wqe_lines::WqeLines;
+use wqe_lines::{READ_COUNT_BITS, WqeLines};
 
 mod look;
 mod plan;
@@ -86,6 +87,17 @@ mod step;
 mod walk;
 mod wqe_grant;
 mod wqe_lines;
+
+/// Levels of the pools of receive WQEs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PrefetchPools {
+    /// Shared lines that are in the list of a ring.
+    pub lines: Bits<LEVEL_BITS>,
+    /// Reads of lines in flight.
+    pub reads: Bits<LEVEL_BITS>,
+    /// WQEs that were requested and are not here.
+    pub demands: Bits<LEVEL_BITS>,
+}
 
 /// Prefetches the receive WQEs of all rings.
 #[derive(LogicBlock, Registers, Construct)]
@@ -124,6 +136,9 @@ pub struct RqPrefetch {
     pub fetches: Signal<Out, Bit>,
     /// A read has completed; registered.
     pub fetched: Signal<Out, Bit>,
+    /// Levels of the pools of this stage; a function of registers. During the sweep after reset, lines that are not free yet are in
+    /// use.
+    pub pools: Signal<Out, PrefetchPools>,
 
     grant: WqeGrant,
     wqe_lines: WqeLines,
@@ -174,6 +189,12 @@ impl Logic for RqPrefetch {
         self.wqe_lines.slot_valid.next = self.receive_slot_valid.val();
         self.fetches.next = self.wqe_lines.fetches.val();
         self.fetched.next = self.wqe_lines.fetched.val();
+        self.pools.next = PrefetchPools {
+            lines: bits::<LEVEL_BITS>(1 << SHARED_BITS)
+                - bit_cast::<LEVEL_BITS, LINE_BITS>(self.lines.level.val()),
+            reads: bit_cast::<LEVEL_BITS, READ_COUNT_BITS>(self.wqe_lines.reads_used.val()),
+            demands: bit_cast::<LEVEL_BITS, 11>(self.demands.level.val()),
+        };
         let step = self.step.q.val();
         let ring = self.ring.q.val();
         let reason = self.reason.q.val();

@@ -340,6 +340,28 @@ fn every_counter_is_read_from_where_it_is_counted() {
     assert!(world.messages.is_empty(), "counters are mapped");
 }
 
+/// A level answers two cycles after its index, as late as it may.
+#[test]
+fn every_pool_is_read_at_its_offset() {
+    let mut world = World::new().in_lock_step();
+    for (index, pool) in map::POOLS.iter().enumerate() {
+        let mut delayed = [0; 2];
+        world.bench.block.read.next = true;
+        world.bench.block.read_address.next = bits(map::pool_offset(index).into());
+        for _ in 0..READ_CYCLES {
+            world.bench.settle();
+            let next = world.bench.block.counters.pool_index.val().to_u64();
+            world.bench.block.counters.pool_level.next = bits(0x3000 + delayed[1]);
+            delayed = [next, delayed[0]];
+            world.tick();
+        }
+        world.bench.settle();
+        let value = world.bench.block.read_data.val().to_u64();
+        assert_eq!(value, 0x3000 + index as u64, "{}", pool.name);
+    }
+    assert!(world.messages.is_empty(), "pools are mapped");
+}
+
 #[test]
 fn frames_are_counted_up_to_the_latch() {
     let mut world = World::new();

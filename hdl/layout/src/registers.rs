@@ -760,10 +760,12 @@ values! {
         /// Nothing is on its way inside the card: no frame has come, no command, doorbell or timer has acted, and no host request
         /// was answered for some microseconds.
         Quiet = 0, "quiet";
+        /// As `quiet`, and the card is enabled and does not quiesce.
+        Enabled = 1, "enabled";
         /// As `quiet`, and every posted message has completed.
-        Completed = 1, "completed";
+        Completed = 2, "completed";
         /// As `quiet`, and no queue pair and no SRQ exists.
-        Unused = 2, "unused";
+        Unused = 3, "unused";
     }
 }
 
@@ -821,7 +823,7 @@ pools! {
     "read_duplicates", Quiet, "Duplicates of READs and atomics that were not looked up.", "protocol 3.4";
     "atomics", Quiet, "Atomics of the peer that are not done.", "protocol 3.5";
     "atomics_executing", Quiet, "Atomics of the peer that read or write their word.", "protocol 3.5";
-    "send_queues", Quiet, "Queue pairs that wait for the fetch of their WQEs.", "design decision 5";
+    "send_queues", Enabled, "Queue pairs whose send queue is to be looked at, whether it has WQEs or not.", "design decision 5";
     "wqe_slots", Quiet, "WQE slots that were requested from the host, or wait to be parsed.", "design decision 9";
     "wqe_bursts", Quiet, "Bursts of WQE slots of which gather has not taken all packets.", "design decision 8";
     "messages", Completed, "Messages that have begun and have not completed.", "design decision 9";

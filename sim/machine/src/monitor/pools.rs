@@ -8,6 +8,8 @@ use rnic_layout::registers::{POOLS, Pool, PoolRest};
 /// What is left of a scenario when its card is at rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
+    /// The card is not enabled, or quiesces.
+    pub stopped: bool,
     /// A posted message may not have completed.
     pub messages: bool,
     /// A queue pair or SRQ exists.
@@ -18,6 +20,7 @@ pub struct Remains {
 fn may_be_used(pool: &Pool, remains: Remains) -> bool {
     match pool.rest {
         PoolRest::Quiet => false,
+        PoolRest::Enabled => remains.stopped,
         PoolRest::Completed => remains.messages,
         PoolRest::Unused => remains.queues,
     }
@@ -45,14 +48,16 @@ mod tests {
 
     #[test]
     fn every_pool_that_must_rest_is_seen() {
-        let nothing = Remains { messages: false, queues: false };
+        let nothing = Remains::default();
+        let stopped = Remains { stopped: true, ..nothing };
         let queues = Remains { queues: true, ..nothing };
-        let both = Remains { messages: true, queues: true };
+        let all = Remains { stopped: true, messages: true, queues: true };
         for (index, pool) in POOLS.iter().enumerate() {
             for (remains, is_seen) in [
                 (nothing, true),
+                (stopped, pool.rest != PoolRest::Enabled),
                 (queues, pool.rest != PoolRest::Unused),
-                (both, pool.rest == PoolRest::Quiet),
+                (all, pool.rest == PoolRest::Quiet),
             ] {
                 let mut log = Log::new("card1");
                 let mut levels = vec![0; POOLS.len()];

@@ -27,12 +27,12 @@ pub use failure::Failure;
 
 use crate::host::{AccessError, Bar, Host, Operation, RegisterAccess, Ticket};
 use crate::monitor::counters::Seen;
-use crate::monitor::pools;
+use crate::monitor::pools::{self, Remains};
 use crate::wire::record::Recorder;
 use crate::wire::{Direction, Frame, Station, WireCounts, WireOptions};
 use anyhow::{Context, Result, ensure};
 use rnic_layout::registers::{
-    COUNTERS, POOLS, REG_COUNTER_LATCH, REG_STATUS, Status, counter_offset, pool_offset,
+    COUNTERS, Control, POOLS, REG_CONTROL, REG_COUNTER_LATCH, REG_STATUS, Status, counter_offset, pool_offset,
 };
 use rnic_stimulus::chance::Seed;
 use std::any::Any;
@@ -584,7 +584,10 @@ impl World {
         if Status::parse(&status.to_le_bytes()).is_ok_and(|status| status.fatal) {
             return Ok(());
         }
-        let remains = self.cards[card].host_mut().remains();
+        let control = self.read_register(card, Bar::Registers, REG_CONTROL.offset.into())?;
+        let runs =
+            Control::parse(&control.to_le_bytes()).is_ok_and(|control| control.enable && !control.quiesce);
+        let remains = Remains { stopped: !runs, ..self.cards[card].host_mut().remains() };
         let end_ps = self.now_ps + GIVE_BACK_PS_MAX;
         loop {
             let levels = self.pools(card)?;

@@ -98,8 +98,8 @@ use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, i
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
 use rnic_messages::transmit::GatherFailure;
 use turn::{
-    Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, leaves_pool, notice_of, pool_read_of,
-    pool_slot_of, retired_after, step_after, tells_control, turn_after, writes_cqe,
+    Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, leaves_pool, notice_of,
+    pool_read_of, pool_slot_of, retired_after, step_after, tells_control, turn_after, writes_cqe,
 };
 
 mod choose;

@@ -6,6 +6,7 @@
 #                                          who runs the example `messages` and all checks of the driver's suite
 #   scripts/guest-vfio.sh --cards 1        one card, whose wire leads back to it
 #   scripts/guest-vfio.sh --program PATH   another program alone: its arguments are the names of the cards, which RNIC_DEVICES has too
+#                                          (a test of cargo takes them as filters, and runs nothing)
 #
 # QEMU (10.1 or later, for its client of vfio-user), kernel, busybox and lspci come from Debian packages, which are unpacked in
 # build/guest and installed nowhere. Where to get them is taken from the machine's own sources of packages, with the suites of
@@ -22,7 +23,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     -h | --help)
-        sed -n '2,15s/^# \{0,1\}//p' "$root/scripts/guest-vfio.sh"
+        sed -n '2,16s/^# \{0,1\}//p' "$root/scripts/guest-vfio.sh"
         exit 0
         ;;
     *) die "unknown argument '$1'; see --help" ;;

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "sim")]
 use crate::simulated::Simulated;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use rnic_driver::{Device, DeviceName, Function, FunctionError, Options};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn simulated(_: &str) -> Result<Place> {
 fn place(text: &str) -> Result<Place> {
     match text.split_once(':') {
         Some(("sim", width)) => simulated(width),
-        _ => text.parse().map(Place::Outside).map_err(|error: rnic_driver::DeviceNameError| anyhow!(error)),
+        _ => Ok(Place::Outside(text.parse()?)),
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn reset(cards: &Cards) -> Result<()> {
         card.write(&REG_SCRATCH, 0x5a)?;
         use_card(&card, &card.device.create_protection_domain()?)?;
     }
-    // A function-level reset under the driver: it finds no card until it is opened again.
+    // A function-level reset under the driver, which finds no card, or one that is as new, until it is opened again.
     let card = cards.open(0)?;
     card.write(&REG_SCRATCH, 0x5a)?;
     card.function.reset().context("function-level reset")?;

@@ -46,7 +46,7 @@ struct Size {
     /// Bytes that a host has in flight.
     in_flight_bytes: usize,
     /// Timeout: T is 262 us. The timer of a card runs from the issue of a packet, which then waits in the card behind READ responses
-    /// of up to 100 us; with a T of 33 us the card sends what has not left yet again.
+    /// of 60 us and more; with a T of 33 us the card sends what has not left yet again.
     timeout: u8,
 }
 

@@ -32,8 +32,9 @@ use std::time::{Duration, Instant};
 const REQUESTS_MAX: usize = 32;
 /// Events of the world in a round. A request waits for the end of a round, so there are few.
 const EVENTS: usize = 8;
-/// Time after an answer for which the clock stands: a client that reads one register after the other asks again in it, and is
-/// answered without waiting for the end of a round.
+/// Time after the answer of a card for which the clock stands: a client that reads one register after the other asks again in it,
+/// and is answered without waiting for the end of a round. Only answers for which the clock has run count, so that no client stops
+/// the clock for others.
 const DIALOGUE: Duration = Duration::from_micros(10);
 /// Register writes of a client that have not reached the card.
 const WRITES_MAX: usize = 256;
@@ -105,7 +106,7 @@ pub struct Server {
     stations: Vec<OwnedFd>,
     /// Simulated time until which the clock runs at full speed.
     busy_until_ps: u64,
-    /// Time of the last answer to a client.
+    /// Time of the last answer for which the clock has run.
     answered: Option<Instant>,
     log: Box<dyn FnMut(&str) + Send>,
 }
@@ -269,12 +270,12 @@ impl Server {
             } else {
                 connection.receive().and_then(|message| {
                     let Some(message) = message else { return Ok(false) };
+                    let before_ps = self.world.now_ps();
                     let reply = session.answer(message, &mut function.attach(&mut self.world));
-                    if let Some(reply) = reply {
+                    if self.world.now_ps() != before_ps {
                         self.answered = Some(Instant::now());
-                        connection.send(&reply)?;
                     }
-                    Ok(true)
+                    reply.map_or(Ok(()), |reply| connection.send(&reply)).map(|()| true)
                 })
             };
             match outcome {

@@ -15,6 +15,13 @@ pub const CORE_CLOCK_MHZ: std::ops::RangeInclusive<u32> = 50..=500;
 const _: () = assert!(FUNCTION_RESET_CYCLES_MAX < 100 * 1000 * *CORE_CLOCK_MHZ.start() as u64);
 /// Allowed sizes of each receive buffer, in KiB.
 pub const BUFFERS_KIB: [u32; 3] = [32, 64, 128];
+/// The preset of each width of [`WIDTHS_BITS`], as text.
+const PRESETS: [(u32, &str); WIDTHS_BITS.len()] = [
+    (64, include_str!("../../configs/w64.toml")),
+    (128, include_str!("../../configs/w128.toml")),
+    (256, include_str!("../../configs/w256.toml")),
+    (512, include_str!("../../configs/w512.toml")),
+];
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +89,16 @@ impl Config {
             .map_err(|error| ConfigError::Syntax(error.to_string().trim_end().to_string()))?;
         config.check()?;
         Ok(config)
+    }
+
+    /// The preset of a width in bits, as in `configs/`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Setting`] if the width is none of [`WIDTHS_BITS`].
+    pub fn preset(width_bits: u32) -> Result<Config, ConfigError> {
+        let preset = PRESETS.iter().find(|(width, _)| *width == width_bits);
+        require("datapath.width_bits", width_bits, preset.is_some(), || list(&WIDTHS_BITS))?;
+        Config::parse(preset.map_or("", |(_, text)| text))
     }
 
     /// Checks every setting alone, then those that must agree with each other.

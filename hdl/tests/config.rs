@@ -1,5 +1,5 @@
 //! What a configuration file may say, and what its refusals say.
-use rnic_hdl::config::Config;
+use rnic_hdl::config::{Config, WIDTHS_BITS};
 
 const GOOD: &str = "[datapath]\nwidth_bits = 512\ncore_clock_mhz = 250\n\
     [network]\nline_rate_gbps = 100\n[receive]\nbuffer_kib = 64\n";
@@ -17,6 +17,15 @@ fn accepts(from: &str, to: &str) {
 #[test]
 fn a_good_file_is_accepted() {
     assert_eq!(Config::parse(GOOD).unwrap().core_period_ps(), 4000);
+}
+
+#[test]
+fn each_width_has_its_preset() {
+    for width_bits in WIDTHS_BITS {
+        assert_eq!(Config::preset(width_bits).unwrap().datapath.width_bits, width_bits);
+    }
+    let message = Config::preset(96).expect_err("no preset").to_string();
+    assert_eq!(message, "setting `datapath.width_bits` is 96; allowed: 64, 128, 256, 512");
 }
 
 #[test]

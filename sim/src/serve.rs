@@ -182,13 +182,7 @@ fn parse_probability(text: &str) -> Result<f64, String> {
 impl ServeOptions {
     fn config(&self) -> Result<Config> {
         let Some(path) = &self.config else {
-            let text = match self.width {
-                64 => include_str!("../../configs/w64.toml"),
-                128 => include_str!("../../configs/w128.toml"),
-                256 => include_str!("../../configs/w256.toml"),
-                _ => include_str!("../../configs/w512.toml"),
-            };
-            return Ok(Config::parse(text)?);
+            return Ok(Config::preset(self.width)?);
         };
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

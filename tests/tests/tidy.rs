@@ -27,7 +27,8 @@ const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-mess
 /// language and of the blocks may use it. The reference endpoint and the monitor of frames see the contract alone, so that a
 /// mistake in the hardware or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no
 /// design, the model of the protocol nobody. The driver knows no simulator; only its suite of all back ends runs on the simulated
-/// machine, which is why that is a dependency of its tests, and of those of its command line.
+/// machine, which is why that is a dependency of its tests. Its command line, which no library depends on, opens simulated cards
+/// too, unless it is built without its feature `sim`.
 const MAY_KNOW: [(&str, &[&str], &[&str]); 29] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
@@ -65,8 +66,8 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 29] = [
     ("rnic-suite", &["rnic-driver", "rnic-layout"], &[]),
     (
         "rnic-cli",
-        &["rnic-driver", "rnic-layout", "rnic-suite"],
-        &["rnic-hdl", "rnic-machine", "verilator-sys"],
+        &["rnic-driver", "rnic-hdl", "rnic-layout", "rnic-machine", "rnic-suite", "verilator-sys"],
+        &[],
     ),
     ("verilator-sys", &[], &[]),
     ("rnic-stimulus", &["rnic-layout"], &[]),

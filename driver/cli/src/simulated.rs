@@ -1,9 +1,9 @@
 //! `sim:`: a simulated card in this process, whose wire leads back to it.
 //!
 //! The card is generated and verilated when it is named for the first time, which takes a minute; then it is in the cache.
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rnic_driver::{Function, FunctionError};
-use rnic_hdl::config::Config;
+use rnic_hdl::config::{Config, WIDTHS_BITS};
 use rnic_hdl::generator::{self, TOP};
 use rnic_machine::function::{SharedWorld, SimulatedFunction};
 use rnic_machine::host::HostOptions;
@@ -23,14 +23,12 @@ pub(crate) struct Simulated {
 
 /// The configuration that what follows `sim:` names: the width of the datapath in bits, 64 if there is none.
 fn config(width: &str) -> Result<Config> {
-    let text = match width {
-        "" | "64" => include_str!("../../../configs/w64.toml"),
-        "128" => include_str!("../../../configs/w128.toml"),
-        "256" => include_str!("../../../configs/w256.toml"),
-        "512" => include_str!("../../../configs/w512.toml"),
-        _ => bail!("`{width}` is no width of a simulated card; write sim:64, sim:128, sim:256 or sim:512"),
-    };
-    Config::parse(text).context("the preset of this width")
+    let bits = if width.is_empty() { Some(64) } else { width.parse().ok() };
+    let bits = bits.filter(|bits| WIDTHS_BITS.contains(bits)).with_context(|| {
+        let names = WIDTHS_BITS.map(|bits| format!("sim:{bits}")).join(", ");
+        format!("`{width}` is no width of a simulated card; allowed are {names}")
+    })?;
+    Ok(Config::preset(bits)?)
 }
 
 impl Simulated {

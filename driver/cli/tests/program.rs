@@ -25,7 +25,7 @@ struct Served {
 impl Served {
     /// Serves a card whose wire leads back to it, or to nothing.
     fn start(is_looped: bool) -> Result<Served> {
-        let config = Config::parse(include_str!("../../../configs/w64.toml"))?;
+        let config = Config::preset(64)?;
         let verilog = generator::generate(&config)?.verilog;
         let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
         let model = Model::build(TOP, &verilog, &model_options(options))?;
@@ -149,7 +149,7 @@ fn what_cannot_be_opened_is_named_with_what_to_do() -> Result<()> {
         (
             &["info", "sim:96"][..],
             1,
-            "cannot open sim:96: `96` is no width of a simulated card; write sim:64",
+            "cannot open sim:96: `96` is no width of a simulated card; allowed are sim:64, sim:128",
         ),
         (&["selftest", "sim:", "sim:64"], 1, "the wire of a simulated card leads back to it; name no peer"),
         (&["info", "card"], 1, "cannot open card: `card` is no name of a card"),

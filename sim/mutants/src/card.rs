@@ -627,12 +627,9 @@ mod tests {
     use rnic_hdl::config::Config;
     use rnic_hdl::generator;
     use std::collections::BTreeSet;
-    use std::path::Path;
 
     fn generated(width_bits: u32) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/w{width_bits}.toml"));
-        let config = Config::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
-        generator::generate(&config).unwrap().verilog
+        generator::generate(&Config::preset(width_bits).unwrap()).unwrap().verilog
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub(super) struct Outcome {
     pub takes_wqe: Bit,
     /// A WQE of the ring of the queue pair itself is taken for it, or flushed.
     pub takes_own_wqe: Bit,
+    /// It is the first that is executed in RTR: communication is established (protocol 3.9).
+    pub establishes: Bit,
     pub flush: Flush,
 }
 
@@ -182,6 +184,7 @@ pub(super) fn outcome_of(
         wants_wqe,
         takes_wqe,
         takes_own_wqe: (takes_wqe && !path.is_shared) || flush.takes_wqe,
+        establishes: executes && found.may_establish,
         flush,
     }
 }

@@ -35,11 +35,15 @@
 //! `order` already stays parked. The list is tried again when a read of its ring has completed, at once if that was since its
 //! last pass began. So no read is missed, whenever it completes.
 //!
+//! A packet that admission has dropped is here only because its payload waits in the receive buffer. It passes at once,
+//! whatever is parked: so packets that nobody wants hold neither entries nor cells.
+//!
 //! Latency 3 cycles from `admitted` to `passed`, and with a receive WQE 9. One event a cycle, so three cycles for a packet that
 //! is parked and one for every other packet; scatter takes one in three. A list of one ring is emptied at 3.04 cycles a
 //! packet while others come, which is faster than they come from one sender (3.4), and at 2 alone.
 //!
-//! 1. Packets of a ring pass in the order of `admitted`, each once, whatever waits.
+//! 1. Packets of a ring pass in the order of `admitted`, each once, whatever waits; but a packet that was dropped, and is not
+//!    the first one of a generation, passes before those that are parked.
 //! 2. A packet that takes a WQE passes with the answer to its own request; the answers to others are dropped, and were
 //!    without a WQE (rule 3 of `WqeGrant`).
 //! 3. An entry is free, or holds one packet. None is lost.
@@ -54,7 +58,7 @@
 //!
 //! Reset sweeps the records of all rings and frees all entries, in 2,048 cycles. Protocol 3.7, 4.5; design decision 3.
 use crate::messages::{
-    ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, ReceiveWqe, ReceiveWqeRequest,
+    ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, Decision, ReceiveWqe, ReceiveWqeRequest,
 };
 use ask_gate::AskGate;
 use list::{ENTRY_BITS, Event, Ordered, RING_BITS, Turn, action_of, next_event};
@@ -87,6 +91,13 @@ const ATOMICS: usize = 6;
 struct Ask {
     takes_wqe: Bit,
     generation: Bits<GENERATION_BITS>,
+}
+
+/// Says whether a packet waits for no other: admission has dropped it, and it does not begin a generation, which resolve must see
+/// before the packets of it.
+#[kernel]
+fn passes_at_once(packet: Admitted) -> Bit {
+    packet.decision == Decision::Drop && !packet.starts_generation
 }
 
 /// The packet of a turn, on its way to the order.
@@ -233,6 +244,8 @@ impl Logic for Park {
         self.ask_gate.next_ring.next = self.next_ring.val();
         self.ask_gate.enters.next = enters;
         let is_unasked = admission.packet.takes_wqe && self.ask_gate.is_unasked.val();
+        let is_dropped = passes_at_once(admission.packet);
+        self.ask_gate.is_dropped.next = is_dropped;
         let issues = acts && action.issues;
         let issue = self.issue.q.val();
         self.has_issue.d.next = issues || (has_issue && enters);
@@ -249,6 +262,7 @@ impl Logic for Park {
             is_asked,
             is_unasked: enters && is_unasked,
             is_parked: !enters,
+            is_dropped: enters && is_dropped,
         };
         self.requests.rx.valid.next = (enters || has_issue) && is_asked;
         self.requests.rx.beat.next = ReceiveWqeRequest {

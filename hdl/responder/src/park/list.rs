@@ -47,6 +47,8 @@ pub(super) struct Ordered {
     pub is_unasked: Bit,
     /// It is in the list of its ring.
     pub is_parked: Bit,
+    /// Admission has dropped it, and nobody is told of it.
+    pub is_dropped: Bit,
 }
 
 /// A ring that may try a packet of its list.
@@ -75,6 +77,7 @@ pub(super) struct Event {
     pub is_asked: Bit,
     pub is_unasked: Bit,
     pub is_parked: Bit,
+    pub is_dropped: Bit,
     /// Of a turn: as in [`Turn`].
     pub restarts: Bit,
     pub pass: Bit,
@@ -108,6 +111,7 @@ fn event_of_packet(packet: Ordered) -> Event {
         is_asked: packet.is_asked,
         is_unasked: packet.is_unasked,
         is_parked: packet.is_parked,
+        is_dropped: packet.is_dropped,
         ..Default::default()
     }
 }
@@ -157,7 +161,7 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
     let lacks = (event.is_asked && is_absent) || event.is_unasked;
     let is_new = event.is_leave && !event.is_parked;
     let is_oldest = event.is_leave && event.is_parked && event.entry == list.head;
-    let appends = is_new && (list.holds || lacks);
+    let appends = is_new && !event.is_dropped && (list.holds || lacks);
     let leaves_list = is_oldest && !lacks;
     let fails = is_oldest && lacks;
     let wakes = event.is_wake && list.holds;
@@ -233,6 +237,7 @@ mod tests {
             is_asked,
             is_unasked: false,
             is_parked,
+            is_dropped: false,
         })
     }
 
@@ -261,6 +266,22 @@ mod tests {
             let after = if passes { List { left: bits(0), ..list } } else { action.after };
             assert_eq!(action.after, after, "{holds} {is_asked} {is_absent}");
             assert_eq!((action.after.holds, action.after.left), (!passes, bits(0)));
+        }
+    }
+
+    #[test]
+    fn a_packet_that_admission_has_dropped_passes_whatever_is_parked() {
+        for (holds, is_passing, is_asleep) in
+            [(false, false, false), (true, true, false), (true, false, false), (true, false, true)]
+        {
+            let list = List { holds, is_passing, is_asleep, ..three() };
+            let action = act(Event { is_dropped: true, ..packet(9, false, false) }, list, true);
+            assert_eq!((action.passes, action.appends, action.schedules), (true, false, false), "{list:?}");
+            assert_eq!(
+                action.after,
+                List { left: bits(0), ..list },
+                "it is counted, and changes nothing else"
+            );
         }
     }
 

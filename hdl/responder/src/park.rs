@@ -35,6 +35,10 @@
 //! `order` already stays parked. The list is tried again when a read of its ring has completed, at once if that was since its
 //! last pass began. So no read is missed, whenever it completes.
 //!
+//! A ring has a share: when its parked packets hold as many entries as are free, or as much room of the receive buffer,
+//! admission drops what comes for it, as if the wire had lost it. So one ring has half of the pool at most, however fast its
+//! packets come, and others park as before.
+//!
 //! A packet that admission has dropped is here only because its payload waits in the receive buffer. It passes at once,
 //! whatever is parked: so packets that nobody wants hold neither entries nor cells.
 //!
@@ -61,12 +65,13 @@ use crate::messages::{
     ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, Decision, ReceiveWqe, ReceiveWqeRequest,
 };
 use ask_gate::AskGate;
-use list::{ENTRY_BITS, Event, Ordered, RING_BITS, Turn, action_of, next_event};
+use list::{ENTRY_BITS, Event, Held, Ordered, RING_BITS, Turn, UNITS_BITS, action_of, next_event, units_of};
 use lists::Lists;
 use pause::Pause;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, TurnQueue};
 use rnic_kernel::prelude::*;
+use rnic_messages::receive::ROOM_BITS;
 use rnic_messages::sizes::GENERATION_BITS;
 use turns::Turns;
 
@@ -82,7 +87,7 @@ mod turns;
 const ORDER: usize = 5;
 const ORDER_COUNT: usize = ORDER + 1;
 /// Bits of a number of entries.
-pub(crate) const ENTRY_COUNT: usize = ENTRY_BITS + 1;
+pub(crate) const ENTRY_COUNT: usize = list::ENTRY_COUNT;
 /// log2 of the atomics between here and resolve: more than the stages between can hold.
 const ATOMICS: usize = 6;
 
@@ -91,6 +96,8 @@ const ATOMICS: usize = 6;
 struct Ask {
     takes_wqe: Bit,
     generation: Bits<GENERATION_BITS>,
+    /// Room that its payload takes.
+    units: Bits<UNITS_BITS>,
 }
 
 /// Says whether a packet waits for no other: admission has dropped it, and it does not begin a generation, which resolve must see
@@ -121,6 +128,10 @@ pub struct Park {
     pub admitted: StreamRx<Admission>,
     /// From admission: ring of the packet that may come in the next cycle.
     pub next_ring: Signal<In, Bits<RING_BITS>>,
+    /// Free room of the receive buffer, in units of 128 bytes; registered.
+    pub free_room: Signal<In, Bits<ROOM_BITS>>,
+    /// To admission: the ring has its share of what is parked; of the ring that `next_ring` was a cycle ago; a function of registers.
+    pub exceeds_share: Signal<Out, Bit>,
     /// To the prefetch: requests for receive WQEs; registered.
     pub request: StreamTx<ReceiveWqeRequest>,
     /// From the prefetch: its answers, in the order of the requests; `ready` is combinational.
@@ -205,14 +216,18 @@ impl Logic for Park {
         self.parked_operands.write_data.next = admission.operands;
         self.asks.write_enable.next = enters;
         self.asks.write_address.next = entry;
-        self.asks.write_data.next =
-            Ask { takes_wqe: admission.packet.takes_wqe, generation: admission.packet.generation };
+        self.asks.write_data.next = Ask {
+            takes_wqe: admission.packet.takes_wqe,
+            generation: admission.packet.generation,
+            units: units_of(admission.packet.payload_bytes),
+        };
 
         // Act: the event of the cycle before, with the record of its list.
         let has_event = self.has_event.q.val();
         let event = self.event.q.val();
         let answer = self.answer.beat.val();
-        let action = action_of(event, self.lists.list.val(), self.lists.behind.val(), answer.is_absent);
+        let (list, behind) = (self.lists.list.val(), self.lists.behind.val());
+        let action = action_of(event, list, behind, answer.is_absent, self.asks.read_data.val().units);
         let has_issue = self.has_issue.q.val();
         let moves = !(has_event && action.issues && has_issue && enters);
         let acts = has_event && moves;
@@ -246,6 +261,8 @@ impl Logic for Park {
         let is_unasked = admission.packet.takes_wqe && self.ask_gate.is_unasked.val();
         let is_dropped = passes_at_once(admission.packet);
         self.ask_gate.is_dropped.next = is_dropped;
+        self.ask_gate.free.next = Held { entries: self.free.level.val(), room: self.free_room.val() };
+        self.exceeds_share.next = self.ask_gate.exceeds_share.val();
         let issues = acts && action.issues;
         let issue = self.issue.q.val();
         self.has_issue.d.next = issues || (has_issue && enters);

@@ -11,12 +11,14 @@
 //!
 //! One packet in three cycles. The answer is there when the packet enters.
 //!
+//! It also says whether the ring has its share of what is parked; then admission drops the packet.
+//!
 //! A packet that admission has dropped never asks, and is never parked: nobody waits for it.
 //!
 //! 1. While a packet is on its way that has not asked, or has asked before the list failed or began, those after it are unasked.
 //! 2. What is read is as of two cycles before: what has failed or begun since has shut the ring for all that is asked until
 //!    its oldest packet asks again, and that enters the order later (rule 3 of `WqeGrant`).
-use super::list::{COUNT_BITS, List, RING_BITS};
+use super::list::{COUNT_BITS, Held, List, RING_BITS, has_share};
 use super::lists::Change;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
@@ -29,6 +31,7 @@ struct Known {
     /// As in [`List`].
     left: Bits<COUNT_BITS>,
     pass: Bit,
+    held: Held,
 }
 
 /// Packets of a ring that have entered.
@@ -45,7 +48,12 @@ struct Entered {
 /// Gives what is known of a list.
 #[kernel]
 fn known_of(list: List) -> Known {
-    Known { is_open: !list.holds || (!list.is_passing && !list.is_asleep), left: list.left, pass: list.pass }
+    Known {
+        is_open: !list.holds || (!list.is_passing && !list.is_asleep),
+        left: list.left,
+        pass: list.pass,
+        held: list.held,
+    }
 }
 
 /// Says whether a packet may ask. At most 33 packets of a ring are on their way, so `left` is less than 64 away from `behind`.
@@ -82,6 +90,10 @@ pub(super) struct AskGate {
     pub is_dropped: Signal<In, Bit>,
     /// It may not ask; a function of registers.
     pub is_unasked: Signal<Out, Bit>,
+    /// What no packet holds; registered here.
+    pub free: Signal<In, Held>,
+    /// The ring has its share of what is parked; a function of registers.
+    pub exceeds_share: Signal<Out, Bit>,
     /// Write of a list.
     pub change: Signal<In, Change>,
     /// The write is one of the sweep; nothing enters.
@@ -91,6 +103,7 @@ pub(super) struct AskGate {
     #[init(Memory::new(Storage::Block))]
     entered: Memory<Entered, RING_BITS>,
     ring: DFF<Bits<RING_BITS>>,
+    free_held: DFF<Held>,
 }
 
 impl Logic for AskGate {
@@ -107,6 +120,8 @@ impl Logic for AskGate {
         let (known, entered) = (self.known.read_data.val(), self.entered.read_data.val());
         let asks = may_ask(known, entered);
         self.is_unasked.next = !asks;
+        self.free_held.d.next = self.free.val();
+        self.exceeds_share.next = has_share(known.held, self.free_held.q.val());
         let sweeps = self.is_sweeping.val();
         self.entered.write_enable.next = sweeps || self.enters.val();
         let change = self.change.val();
@@ -132,7 +147,8 @@ mod tests {
             (true, false, true, false),
         ] {
             let list = List { holds, is_passing, is_asleep, left: bits(5), pass: true, ..List::default() };
-            assert_eq!(known_of(list), Known { is_open: expected, left: bits(5), pass: true }, "{list:?}");
+            let expected = Known { is_open: expected, left: bits(5), pass: true, held: list.held };
+            assert_eq!(known_of(list), expected, "{list:?}");
         }
     }
 
@@ -155,7 +171,7 @@ mod tests {
             ((true, 127, true), (3, 2, true), false),
             ((true, 2, true), (3, 127, true), true),
         ] {
-            let known = Known { is_open, left: bits(left), pass };
+            let known = Known { is_open, left: bits(left), pass, held: Held::default() };
             let entered = Entered { count: bits(count), behind: bits(behind), pass: known_pass };
             assert_eq!(may_ask(known, entered), expected, "{known:?} {entered:?}");
             let count = bits::<COUNT_BITS>(count) + 1;

@@ -6,12 +6,19 @@
 //!                                              asleep: tried in vain, until a read completes
 //! ```
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::RECEIVE_RING_BITS;
+use rnic_messages::receive::ROOM_BITS;
+use rnic_messages::sizes::{RECEIVE_RING_BITS, SPAN_BITS};
 
 /// Bits of the number of a receive ring.
 pub(super) const RING_BITS: usize = RECEIVE_RING_BITS;
 /// log2 of the packets between admission and scatter.
 pub(super) const ENTRY_BITS: usize = 9;
+/// Bits of a number of entries.
+pub(super) const ENTRY_COUNT: usize = ENTRY_BITS + 1;
+/// log2 of the bytes of a unit of room in the receive buffer.
+const UNIT_LOG2: usize = 7;
+/// Bits of the units of one packet.
+pub(super) const UNITS_BITS: usize = SPAN_BITS - UNIT_LOG2;
 /// Bits of a count of packets that are on their way: there are 33 at most, and differences in both directions are compared.
 pub(super) const COUNT_BITS: usize = 7;
 
@@ -34,6 +41,44 @@ pub(super) struct List {
     pub was_woken: Bit,
     /// Number of the pass, another one when a list begins or has failed: turns of an earlier one do nothing.
     pub pass: Bit,
+    /// What its packets hold.
+    pub held: Held,
+}
+
+/// What the parked packets of a ring hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Held {
+    /// Entries.
+    pub entries: Bits<ENTRY_COUNT>,
+    /// Room of the receive buffer, in units of 128 bytes.
+    pub room: Bits<ROOM_BITS>,
+}
+
+/// Gives the units of room that a payload takes.
+#[kernel]
+pub(super) fn units_of(payload_bytes: Bits<SPAN_BITS>) -> Bits<UNITS_BITS> {
+    (payload_bytes + ((1 << UNIT_LOG2) - 1)).get_bits::<UNITS_BITS>(UNIT_LOG2)
+}
+
+/// Gives what is held after a packet of so many units was parked, or has left its list.
+#[kernel]
+fn held_after(held: Held, parks: Bit, leaves: Bit, units: Bits<UNITS_BITS>) -> Held {
+    let room = bit_cast::<ROOM_BITS, UNITS_BITS>(units);
+    if parks {
+        Held { entries: held.entries + 1, room: held.room + room }
+    } else if leaves {
+        Held { entries: held.entries - 1, room: held.room - room }
+    } else {
+        held
+    }
+}
+
+/// Says whether a ring has its share: it holds as much as is free, of entries or of room. So one ring has half of all at most, two
+/// have a third each, and some is always free.
+#[kernel]
+pub(super) fn has_share(held: Held, free: Held) -> Bit {
+    let is_holding = held.entries.any();
+    is_holding && (held.entries >= free.entries || held.room >= free.room)
 }
 
 /// A packet in the order in which packets are looked at.
@@ -154,9 +199,15 @@ pub(super) fn next_event(
 }
 
 /// Decides about an event. `next` is the entry after that of the event in its list, if there is one; `is_absent` says
-/// that the answer to the packet is without a WQE, if it has asked for one.
+/// that the answer to the packet is without a WQE, if it has asked for one; its payload takes so many `units` of room.
 #[kernel]
-pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_absent: Bit) -> Action {
+pub(super) fn action_of(
+    event: Event,
+    list: List,
+    next: Bits<ENTRY_BITS>,
+    is_absent: Bit,
+    units: Bits<UNITS_BITS>,
+) -> Action {
     let is_end = event.entry == list.tail;
     let lacks = (event.is_asked && is_absent) || event.is_unasked;
     let is_new = event.is_leave && !event.is_parked;
@@ -205,6 +256,7 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
             is_asleep: !begins && !wakes && (list.is_asleep || (fails && !list.was_woken)),
             was_woken: !begins && !tries_again && (list.was_woken || (wakes && !list.is_asleep)),
             pass,
+            held: held_after(list.held, appends, leaves_list, units),
         },
     }
 }
@@ -224,8 +276,12 @@ mod tests {
             is_asleep: false,
             was_woken: false,
             pass: true,
+            held: Held { entries: bits(3), room: bits(40) },
         }
     }
+
+    /// Units of each packet.
+    const UNITS: u64 = 5;
 
     const NEXT: u64 = 4;
     const RING: u64 = 0x42a;
@@ -246,7 +302,7 @@ mod tests {
     }
 
     fn act(event: Event, list: List, is_absent: bool) -> Action {
-        action_of(event, list, bits(NEXT), is_absent)
+        action_of(event, list, bits(NEXT), is_absent, bits(UNITS))
     }
 
     #[test]
@@ -264,9 +320,32 @@ mod tests {
             assert_eq!((action.passes, action.appends, action.issues), (passes, !passes, false));
             // The count wraps.
             let after = if passes { List { left: bits(0), ..list } } else { action.after };
+            let held = Held { entries: bits(4), room: bits(45) };
+            assert_eq!(action.after.held, if passes { list.held } else { held });
             assert_eq!(action.after, after, "{holds} {is_asked} {is_absent}");
             assert_eq!((action.after.holds, action.after.left), (!passes, bits(0)));
         }
+    }
+
+    #[test]
+    fn a_payload_takes_whole_units_of_room() {
+        for (bytes, units) in [(0, 0), (1, 1), (128, 1), (129, 2), (1024, 8), (4095, 32), (4096, 32)] {
+            assert_eq!(units_of(bits(bytes)), bits(units), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_ring_has_its_share_when_it_holds_as_much_as_is_free() {
+        let free = Held { entries: bits(100), room: bits(300) };
+        for (entries, room, expected) in
+            [(0, 0, false), (99, 299, false), (100, 0, true), (101, 10, true), (1, 300, true), (1, 301, true)]
+        {
+            let held = Held { entries: bits(entries), room: bits(room) };
+            assert_eq!(has_share(held, free), expected, "{held:?}");
+        }
+        // Nothing is free: who has nothing parked is not dropped for it.
+        assert!(!has_share(Held::default(), Held::default()));
+        assert!(has_share(Held { entries: bits(1), room: bits(0) }, Held::default()));
     }
 
     #[test]
@@ -344,6 +423,8 @@ mod tests {
             assert_eq!((action.after.holds, action.after.tail), (expected.2, bits(tail)), "{entry}");
             assert!(!action.after.holds || action.after.head == bits(expected.1), "{entry}");
             assert_eq!(action.after.left, list.left, "it was counted before");
+            let held = Held { entries: bits(2), room: bits(35) };
+            assert_eq!(action.after.held, if expected.0 { held } else { list.held });
         }
     }
 

@@ -66,6 +66,8 @@ struct Machine {
     scatter_cycles: u64,
     /// Cycle in which each packet was offered.
     offered: Vec<u64>,
+    /// Whether its ring had its share then.
+    exceeds: Vec<bool>,
     /// Packets, with the cycle in which each passed, its ring, and its cycles from `admitted` to `passed`.
     order: Vec<(u64, usize, u64)>,
 }
@@ -99,8 +101,10 @@ impl Machine {
             read_counts: 1..=4,
             scatter_cycles: 1,
             offered: Vec::new(),
+            exceeds: Vec::new(),
             order: Vec::new(),
         };
+        machine.bench.block.free_room.next = bits(512);
         (0..SWEEP_CYCLES).for_each(|_| machine.step(None));
         machine
     }
@@ -159,6 +163,7 @@ impl Machine {
         self.bench.settle();
 
         let block = &self.bench.block;
+        self.exceeds.extend(offered.map(|_| block.exceeds_share.val()));
         let wqe = block.wqe.valid.val().then(|| block.wqe.beat.val());
         let passed = self.passed.sample(&block.passed);
         let operands = self.operands.sample(&block.operands);
@@ -324,6 +329,37 @@ fn a_packet_passes_in_three_cycles_and_one_with_a_wqe_in_nine() {
         let from = machine.cycle + 1;
         machine.settle();
         assert_eq!(machine.order.last().unwrap().0 - from, latency);
+    }
+}
+
+/// One ring waits for its WQEs, and after it a second one: each has its share when it holds as much as is free, and another
+/// ring has none. When all have passed, nobody has.
+#[test]
+fn a_ring_has_its_share_when_as_much_is_parked_as_is_free() {
+    let mut machine = Machine::new(Stalls::None);
+    machine.host_cycles = 40_000;
+    machine.read_counts = 1_000..=1_000;
+    let mut held = [0; 2];
+    for (place, expected) in [(1, 256), (2, 128)] {
+        // What admission has begun is not parked yet.
+        let fill = |machine: &mut Machine| {
+            machine.admit(place, Sort::Taking);
+            (0..SOON).for_each(|_| machine.step(None));
+            !*machine.exceeds.last().unwrap()
+        };
+        while fill(&mut machine) {
+            held[place - 1] += 1;
+        }
+        assert_eq!(held[place - 1], expected, "ring {place}");
+        machine.admit(0, Sort::Plain);
+        (0..SOON).for_each(|_| machine.step(None));
+        assert_eq!((machine.exceeds.last(), machine.order.last().unwrap().1), (Some(&false), 0));
+    }
+    machine.settle();
+    for place in [0, 1, 2] {
+        machine.admit(place, Sort::Plain);
+        machine.settle();
+        assert_eq!(machine.exceeds.last(), Some(&false), "ring {place}");
     }
 }
 

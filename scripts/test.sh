@@ -32,7 +32,8 @@ step "documentation"
 RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --quiet
 
 step "tidy: rules on the files, before anything that takes long"
-cargo test -p rnic-tests --test tidy
+# Of the whole workspace, so that nothing is compiled once more with other features.
+cargo test --workspace --test tidy
 
 step "tests: contract, language, blocks, card, driver, front ends, proofs (30 to 50 minutes on two cores)"
 cargo test --workspace

@@ -96,9 +96,11 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Setting`] if the width is none of [`WIDTHS_BITS`].
     pub fn preset(width_bits: u32) -> Result<Config, ConfigError> {
-        let preset = PRESETS.iter().find(|(width, _)| *width == width_bits);
-        require("datapath.width_bits", width_bits, preset.is_some(), || list(&WIDTHS_BITS))?;
-        Config::parse(preset.map_or("", |(_, text)| text))
+        let Some((_, text)) = PRESETS.iter().find(|(width, _)| *width == width_bits) else {
+            let (value, allowed) = (width_bits.to_string(), list(&WIDTHS_BITS));
+            return Err(ConfigError::Setting { setting: "datapath.width_bits", value, allowed });
+        };
+        Config::parse(text)
     }
 
     /// Checks every setting alone, then those that must agree with each other.

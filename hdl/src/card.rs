@@ -21,9 +21,11 @@
 //!
 //! Data of READ responses goes from receive through place too: the requester sends a `ReadResponseCommand`, and
 //! place returns a `ResponseNotice` when the data is in host memory. The events of all parts go to
-//! [`event_counters`](crate::event_counters), whose counts control reads.
+//! [`event_counters`](crate::event_counters), whose counts control reads, and the levels of their pools to
+//! [`pool_levels`](crate::pool_levels).
 use crate::config::{BUFFERS_KIB, Config, WIDTHS_BITS};
 use crate::event_counters::EventCounters;
+use crate::pool_levels::PoolLevels;
 use crate::stack::{self, Build};
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::Complete;
@@ -239,6 +241,7 @@ pub struct Card<
     drained: Drained<DRAINED_PARTS>,
     #[domain(reset = core_reset)]
     counters: EventCounters,
+    pool_levels: PoolLevels,
 }
 
 impl<
@@ -559,6 +562,19 @@ impl<
         self.counters.index.next = self.control.counters.event_index.val();
         self.control.counters.event_value.next = self.counters.value.val();
         self.control.counters.is_latching.next = self.counters.is_latching.val();
+
+        // Levels of pools.
+        self.pool_levels.host_reader.next = self.host_reader.pools.val();
+        self.pool_levels.host_writer.next = self.host_writer.pools.val();
+        self.pool_levels.receive.next = self.receive.pools.val();
+        self.pool_levels.responder.next = self.responder.pools.val();
+        self.pool_levels.requester.next = self.requester.pools.val();
+        self.pool_levels.gather.next = self.gather.pools.val();
+        self.pool_levels.place.next = self.place.pools.val();
+        self.pool_levels.complete.next = self.complete.pools.val();
+        self.pool_levels.control.next = self.control.pools.val();
+        self.pool_levels.index.next = self.control.counters.pool_index.val();
+        self.control.counters.pool_level.next = self.pool_levels.value.val();
 
         // Status that no block reports: the board knows its port, and no pool can run empty.
         self.control.port.link_up.next = self.link_up.val();

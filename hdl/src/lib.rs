@@ -8,4 +8,5 @@ pub mod card;
 pub mod config;
 pub mod event_counters;
 pub mod generator;
+pub mod pool_levels;
 pub mod stack;

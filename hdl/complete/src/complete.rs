@@ -13,7 +13,7 @@
 //!
 //! One CQE in 3 cycles; latency 6 cycles from a token to its write. The headers of the three parts list what
 //! they guarantee.
-use crate::completion_queues::{CompletionQueues, Delivery};
+use crate::completion_queues::{CompletionQueues, DELIVERY_COUNT, Delivery, REFUSED_COUNT};
 use crate::event_queues::EventQueues;
 use crate::interrupts::Interrupts;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
@@ -21,6 +21,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::{CompletionsRead, EventsRead};
 use rnic_messages::host::{CqeOwner, SlotWrite};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::setup::QpNotice;
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
@@ -39,6 +40,19 @@ pub struct CompleteCounts {
     pub event_queue_overrun: Bit,
     /// A vector is raised.
     pub interrupts_raised: Bit,
+}
+
+/// Levels of the pools of the crate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CompletePools {
+    /// CQEs and EQEs between the completion queues and the event queues.
+    pub deliveries: Bits<LEVEL_BITS>,
+    /// Writes of CQEs and EQEs that the host has not done.
+    pub writes: Bits<LEVEL_BITS>,
+    /// EQEs and interrupts that wait for writes before them.
+    pub events: Bits<LEVEL_BITS>,
+    /// Refused CQEs whose queue has not been told.
+    pub refusals: Bits<LEVEL_BITS>,
 }
 
 /// Completion queues, event queues and interrupts; see the module.
@@ -104,6 +118,8 @@ pub struct Complete {
     pub is_idle: Signal<Out, Bit>,
     /// Counters; registered.
     pub counts: Signal<Out, CompleteCounts>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, CompletePools>,
 
     slices: [RegisterSlice<CqeToken>; 2],
     event_slice: RegisterSlice<EqeToken>,
@@ -111,6 +127,7 @@ pub struct Complete {
     completion_queues: CompletionQueues,
     event_queues: EventQueues,
     interrupts: Interrupts<8>,
+    pools_held: DFF<CompletePools>,
 }
 
 impl Logic for Complete {
@@ -153,6 +170,14 @@ impl Logic for Complete {
         self.interrupts.moderation_period.next = self.interrupt_moderation_period.val();
         self.interrupt_pending.next = self.interrupts.pending.val();
         StreamTx::<Bits<VECTOR_BITS>>::link(&mut self.irq, &mut self.interrupts.irq);
+
+        self.pools_held.d.next = CompletePools {
+            deliveries: bit_cast::<LEVEL_BITS, DELIVERY_COUNT>(self.completion_queues.deliveries_used.val()),
+            writes: self.event_queues.writes_used.val(),
+            events: self.event_queues.events_used.val(),
+            refusals: bit_cast::<LEVEL_BITS, REFUSED_COUNT>(self.completion_queues.refusals_used.val()),
+        };
+        self.pools.next = self.pools_held.q.val();
 
         let completions = self.completion_queues.counts.val();
         let events = self.event_queues.counts.val();

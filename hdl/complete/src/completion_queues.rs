@@ -61,7 +61,10 @@ const COUNT: usize = QUEUES + 1;
 /// log2 of the refused CQEs that wait: twice the writes that the host writer has in flight, so that the CQEs on their
 /// way to it find room, too.
 const REFUSED: usize = 10;
-const REFUSED_COUNT: usize = REFUSED + 1;
+pub(crate) const REFUSED_COUNT: usize = REFUSED + 1;
+/// log2 of the CQEs and EQEs on their way to the event queues.
+const DELIVERIES: usize = 3;
+pub(crate) const DELIVERY_COUNT: usize = DELIVERIES + 1;
 const _: () = assert!(Cqe::RECORD.bits as usize == CQE_BITS);
 
 /// Message to the event queues: a CQE, an EQE, or both, in this order.
@@ -434,6 +437,10 @@ pub struct CompletionQueues {
     pub refused_valid: Signal<In, Bit>,
     /// A refused CQE waits for its operation; a function of registers.
     pub has_refused: Signal<Out, Bit>,
+    /// CQEs and EQEs between here and the event queues; registered.
+    pub deliveries_used: Signal<Out, Bits<DELIVERY_COUNT>>,
+    /// Refused CQEs that wait for their operation; registered.
+    pub refusals_used: Signal<Out, Bits<REFUSED_COUNT>>,
 
     /// To the event queues: CQEs and EQEs; registered.
     pub delivery: StreamTx<Delivery>,
@@ -451,7 +458,7 @@ pub struct CompletionQueues {
     /// Queues whose EQE waits.
     waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
     #[init(Fifo::new(Storage::Block))]
-    deliveries: Fifo<Delivery, 3, 4>,
+    deliveries: Fifo<Delivery, DELIVERIES, DELIVERY_COUNT>,
     failures: Fifo<QpNotice, 3, 4>,
     configurations: Memory<CompletionQueueSetup, QUEUES>,
     records: Memory<Record, QUEUES>,
@@ -490,6 +497,8 @@ impl Logic for CompletionQueues {
         self.refusals.rx.beat.next = self.refused.val();
         self.refusals.rx.valid.next = self.refused_valid.val();
         self.has_refused.next = self.refusals.tx.valid.val();
+        self.refusals_used.next = self.refusals.level.val();
+        self.deliveries_used.next = self.deliveries.level.val();
         StreamTx::<Delivery>::link(&mut self.delivery, &mut self.deliveries.tx);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
 

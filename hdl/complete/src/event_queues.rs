@@ -37,6 +37,7 @@ use rnic_layout::queue::event::{Eqe, EventKind};
 use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::EventsRead;
 use rnic_messages::host::{CqeOwner, SlotWrite, has_reached};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::sizes::{EVENT_QUEUE_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Cycles of a delivery with an EQE.
@@ -385,6 +386,10 @@ pub struct EventQueues {
     pub interrupt: StreamTx<Bits<VECTOR_BITS>>,
     /// No operation, write or interrupt is in flight here; registered.
     pub is_idle: Signal<Out, Bit>,
+    /// Writes of CQEs and EQEs that the host has taken and not done; a function of registers and `write_done`.
+    pub writes_used: Signal<Out, Bits<WRITE_COUNT_BITS>>,
+    /// EQEs and interrupts that wait for writes before them; registered.
+    pub events_used: Signal<Out, Bits<LEVEL_BITS>>,
 
     /// Counters; registered.
     pub counts: Signal<Out, EventQueueCounts>,
@@ -566,6 +571,9 @@ impl Logic for EventQueues {
         let is_done = issued == self.write_done.val();
         self.idle.d.next = chooses && !is_asked && !has_write && !has_event && is_done;
         self.is_idle.next = self.idle.q.val();
+        self.writes_used.next = issued - self.write_done.val();
+        self.events_used.next = bit_cast::<LEVEL_BITS, 5>(self.held.level.val())
+            + bit_cast::<LEVEL_BITS, 5>(self.interrupts.level.val());
         self.counted.d.next = EventQueueCounts {
             events_written: decides && outcome.writes,
             event_queue_overrun: decides && outcome.overruns,

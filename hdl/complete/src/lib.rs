@@ -31,7 +31,7 @@ mod interrupts;
 mod complete;
 mod counters;
 
-pub use complete::{Complete, CompleteCounts};
+pub use complete::{Complete, CompleteCounts, CompletePools};
 pub use completion_queues::{CompletionQueueCounts, CompletionQueues, Delivery, OPERATION_CYCLES};
 pub use counters::{Counters, INDEX_BITS};
 pub use event_queues::{EVENT_CYCLES, EventQueueCounts, EventQueues};

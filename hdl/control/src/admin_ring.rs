@@ -35,6 +35,7 @@ use rnic_layout::queue::event::EventKind;
 use rnic_layout::registers::FatalCode;
 use rnic_messages::complete::EqeToken;
 use rnic_messages::host::{HostSpan, SlotWrite};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 
 /// Slots of a ring at most, as a power of two.
@@ -132,6 +133,8 @@ pub struct AdminRing {
     pub event: StreamTx<EqeToken>,
     /// To the counters: commands that have ended.
     pub counts: Signal<Out, CommandCounts>,
+    /// Commands that were posted and not answered; registered.
+    pub level: Signal<Out, Bits<LEVEL_BITS>>,
 
     /// To the sequencer: the command; a function of registers.
     pub command: StreamTx<Bits<COMMAND_BITS>>,
@@ -167,6 +170,7 @@ pub struct AdminRing {
     fatal_held: DFF<FatalReport>,
     is_fatal: Reg<Bit>,
     ended: Reg<CommandCounts>,
+    level_held: DFF<Bits<LEVEL_BITS>>,
 }
 
 /// Gives the slots of a ring.
@@ -416,6 +420,8 @@ impl Logic for AdminRing {
             code: bits(0),
         };
         self.counts.next = self.ended.q.val();
+        self.level_held.d.next = producer - consumer;
+        self.level.next = self.level_held.q.val();
 
         self.stage.d.next = next_stage(stage, is);
         self.outcome_held.d.next = next_outcome(stage, outcome, self.outcome.beat.val(), is);

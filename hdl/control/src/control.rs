@@ -34,6 +34,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
 use rnic_messages::complete::{CompletionQueueSetup, EqeToken, EventQueueSetup};
 use rnic_messages::host::{HostSpan, SlotWrite};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::{HOST_LIMIT_BITS, TIMER_UNIT_BITS};
@@ -69,6 +70,13 @@ pub struct ControlCounts {
     pub commands_refused: Bit,
     /// A failure of an older generation of a queue pair was dropped.
     pub stale_dropped: Bit,
+}
+
+/// Levels of the pools of the slow path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ControlPools {
+    /// Commands that were posted and not answered.
+    pub commands: Bits<LEVEL_BITS>,
 }
 
 /// The slow path of the card.
@@ -187,6 +195,8 @@ pub struct Control {
 
     /// To the event counters.
     pub counts: Signal<Out, ControlCounts>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, ControlPools>,
 
     #[domain(reset = reset)]
     slave: AxiLiteSlave<SLAVE_BITS>,
@@ -354,6 +364,7 @@ impl Logic for Control {
             commands_refused: command_counts.refused,
             stale_dropped: self.sequencer.counts_stale_dropped.val(),
         };
+        self.pools.next = ControlPools { commands: self.admin_ring.level.val() };
         StreamTx::<EqeToken>::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
         StreamTx::<EqeToken>::join(&mut self.sequencer.event, &mut self.events.rx[1]);
         StreamTx::<EqeToken>::join(&mut self.device_failure.event, &mut self.events.rx[2]);

@@ -1,6 +1,6 @@
 //! Messages between the blocks of this crate.
 use crate::object_store::{INDEX_BITS, Kind};
-use crate::registers::{EVENT_COUNTER_BITS, SPEED_BITS};
+use crate::registers::{EVENT_COUNTER_BITS, POOL_BITS, SPEED_BITS};
 use crate::reset::SWEEP_BITS;
 use rnic_blocks::stream::StreamTx;
 use rnic_kernel::prelude::*;
@@ -9,6 +9,7 @@ use rnic_messages::doorbell::{CompletionsRead, EventsRead, ReceivesPosted, Sends
 use rnic_messages::drop_reason::REASON_BITS;
 use rnic_messages::frame::{Count, FrameOutcome};
 use rnic_messages::host::{HostSpan, Slot, SlotWrite};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::protect::RegionWrite;
 use rnic_messages::sizes::{DOORBELL_PAGE_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
 
@@ -225,6 +226,10 @@ pub struct CounterReads {
     pub event_value: Signal<In, Bits<64>>,
     /// From the event counters: not all counts are copied yet.
     pub is_latching: Signal<In, Bit>,
+    /// To the pool levels: number of the one that is read.
+    pub pool_index: Signal<Out, Bits<POOL_BITS>>,
+    /// From the pool levels: entries of that pool in use, at most two cycles later.
+    pub pool_level: Signal<In, Bits<LEVEL_BITS>>,
 }
 
 /// What the registers show and count of the network port.

@@ -10,7 +10,7 @@
 //!            │                    └─> entries ──────────────────┼────┼─> source_address_write,
 //!            │                                                  │    │   interrupt_moderation_write
 //!  read ─────┼────────────────────────────────────────> select ─┴─>  ├─> read_data
-//!  status, counters ───────────────────────────────────────┘         │
+//!  status, counters, pool levels ──────────────────────────┘         │
 //!            └───────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -44,6 +44,7 @@ use rnic_layout::registers::{
     PortControl, QueueLimits, REGISTERS, TableSizes,
 };
 use rnic_messages::complete::EventQueueSetup;
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{
@@ -59,6 +60,8 @@ use settings::{
 pub const SPACE_BITS: usize = 24;
 /// Bits of the number of an event counter.
 pub const EVENT_COUNTER_BITS: usize = 6;
+/// Bits of the number of a pool.
+pub const POOL_BITS: usize = 6;
 /// Number of event counters, which follow those of the packet path.
 pub const EVENT_COUNTERS: usize = map::COUNTERS.len() - FIRST_EVENT;
 
@@ -114,6 +117,8 @@ mod bit {
 
 const _: () = {
     assert!(READ_CYCLES == 3, "the read path below has three registers");
+    assert!(map::POOLS.len() <= 1 << POOL_BITS && POOLS_BEGIN.is_multiple_of(8 << POOL_BITS));
+    assert!(map::PoolLevel::RECORD.field("in_use").offset == 0);
     assert!(map::COUNTER_BASE == 1 << ABOVE && EVENT_COUNTERS <= 1 << EVENT_COUNTER_BITS);
     assert!(map::REG_SOURCE_ADDRESS_HIGH.stride == 1 << SOURCE_ADDRESS);
     assert!(map::REG_SOURCE_ADDRESS_HIGH.offset as u64 == SOURCE_ADDRESSES << BLOCK);
@@ -360,6 +365,7 @@ pub struct CardRegisters {
 
     selected: DFF<Bits<64>>,
     selects_event_counter: DFF<Bit>,
+    selects_pool: DFF<Bit>,
     is_inside: DFF<Bit>,
     read_held: DFF<Bits<64>>,
 }
@@ -371,6 +377,15 @@ fn is_counter(address: Bits<SPACE_BITS>) -> Bit {
     ends_before && address >= COUNTERS_BEGIN
 }
 
+/// Tells whether an address is that of the level of a pool.
+#[kernel]
+fn is_pool(address: Bits<SPACE_BITS>) -> Bit {
+    let ends_before = address < POOLS_END;
+    ends_before && address >= POOLS_BEGIN
+}
+
+const POOLS_BEGIN: u64 = map::POOL_BASE as u64;
+const POOLS_END: u64 = POOLS_BEGIN + 8 * map::POOLS.len() as u64;
 const COUNTERS_BEGIN: u64 = map::COUNTER_BASE as u64;
 const EVENTS_BEGIN: u64 = map::counter_offset(FIRST_EVENT) as u64;
 const COUNTERS_END: u64 = COUNTERS_BEGIN + 8 * map::COUNTERS.len() as u64;
@@ -493,8 +508,9 @@ impl Logic for CardRegisters {
         self.counters.frame_index.next = self.frames.counter_index.val();
         self.frames.counter.next = self.counters.frame_value.val();
         self.counters.event_index.next = read_address.get_bits::<EVENT_COUNTER_BITS>(WORD) - FIRST_INDEX;
+        self.counters.pool_index.next = read_address.get_bits::<POOL_BITS>(WORD);
 
-        // Reads: a register of the file, one that the card drives, or a counter.
+        // Reads: a register of the file, one that the card drives, a counter, or the level of a pool.
         let reads_register = !read_address.get_bits::<ABOVE_BITS>(ABOVE).any();
         self.file.read_enable.next = true;
         self.file.read_address.next = read_address.get_bits::<WORD_BITS>(WORD);
@@ -518,11 +534,15 @@ impl Logic for CardRegisters {
         };
         let reads_counter = is_counter(read_address);
         self.selects_event_counter.d.next = reads_counter && read_address >= EVENTS_BEGIN;
+        let reads_pool = is_pool(read_address);
+        self.selects_pool.d.next = reads_pool;
         self.is_inside.d.next = !read_address.get_bits::<BEYOND_BITS>(ADDRESS_BITS).any();
         self.read_held.d.next = if self.frames.is_counter.val() && self.is_inside.q.val() {
             self.frames.value.val()
         } else if self.selects_event_counter.q.val() {
             self.counters.event_value.val()
+        } else if self.selects_pool.q.val() {
+            bit_cast::<64, LEVEL_BITS>(self.counters.pool_level.val())
         } else {
             self.selected.q.val()
         };
@@ -530,8 +550,10 @@ impl Logic for CardRegisters {
 
         // Accesses without a register.
         self.read_rules.address.next = read_address.get_bits::<WORD_BITS>(WORD);
-        let writes_mapped = (is_register && rule.get_bit(IS_MAPPED)) || is_counter(write_address);
-        let reads_mapped = (reads_register && self.read_rules.value.val().any()) || reads_counter;
+        let writes_mapped =
+            (is_register && rule.get_bit(IS_MAPPED)) || is_counter(write_address) || is_pool(write_address);
+        let reads_mapped =
+            (reads_register && self.read_rules.value.val().any()) || reads_counter || reads_pool;
         let write_misses = self.write.val() && !writes_mapped && !sweeps;
         let read_misses = self.read.val() && !reads_mapped;
         let missed = misses(write_misses, read_misses, self.owes_unmapped.q.val());

@@ -47,6 +47,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::packet::EXTENDED_BITS;
+use rnic_messages::pool::{LEVEL_BITS, level_of};
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::SPAN_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
@@ -67,6 +68,31 @@ const LANES_BITS: usize = LANE_BITS + 1;
 const INLINE_OFFSET: u64 = 32;
 /// BTH opcode of a WRITE of one packet.
 const WRITE_ONLY: u64 = (Transport::Rc.base() | Operation::WriteOnly.code()) as u64;
+
+/// Levels of the pools of gather.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct GatherPools {
+    /// Packets that were taken and have not left.
+    pub packets: Bits<LEVEL_BITS>,
+    /// Beats of payload that are reserved or in the buffer.
+    pub beats: Bits<LEVEL_BITS>,
+    /// Slots with inline data.
+    pub inline_slots: Bits<LEVEL_BITS>,
+}
+
+/// Gives the levels of the pools.
+#[kernel]
+fn pools_of<const COUNT: usize>(
+    flight: InFlight,
+    beats: Bits<COUNT>,
+    inline_slots: Bits<SLOT_COUNT>,
+) -> GatherPools {
+    GatherPools {
+        packets: level_of(flight),
+        beats: bit_cast::<LEVEL_BITS, COUNT>(beats),
+        inline_slots: bit_cast::<LEVEL_BITS, SLOT_COUNT>(inline_slots),
+    }
+}
 
 /// A command that was taken, and what it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -413,6 +439,8 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     pub payload: StreamTx<Beat<DATA, BYTES>>,
     /// Packets taken, and tokens and failures given; registered.
     pub in_flight: Signal<Out, InFlight>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, GatherPools>,
 
     held: DFF<Request<COUNT>>,
     is_held: Reg<Bit>,
@@ -453,6 +481,7 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     /// The failure of the oldest packet was given, and the packet after it was not.
     is_told: Reg<Bit>,
     flight: Reg<InFlight>,
+    pools_held: DFF<GatherPools>,
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>
@@ -617,6 +646,9 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let enters = takes_command && !self.is_further.q.val();
         self.flight.d.next = in_flight_after(self.flight.q.val(), enters, moves);
         self.in_flight.next = self.flight.q.val();
+        self.pools_held.d.next =
+            pools_of::<COUNT>(self.flight.q.val(), self.used.q.val(), self.inline_queue.level.val());
+        self.pools.next = self.pools_held.q.val();
     }
 }
 

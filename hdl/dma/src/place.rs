@@ -44,6 +44,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::host::{HostSpan, PayloadWrite, has_reached};
+use rnic_messages::pool::{LEVEL_BITS, level_of};
 use rnic_messages::receive::{PlaceCommand, PlaceNotice, PlaceNoticeKind};
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::{GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
@@ -75,6 +76,17 @@ const LOW_BITS: usize = 36;
 const HIGH_BITS: usize = 64 - LOW_BITS;
 const LOW_PAGE_BITS: usize = LOW_BITS - 9;
 const LOW_PAGE_COUNT: usize = LOW_PAGE_BITS + 1;
+
+/// Levels of the pools of place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PlacePools {
+    /// Packets that were taken and have not retired.
+    pub packets: Bits<LEVEL_BITS>,
+    /// Writes of packets that have not retired.
+    pub writes: Bits<LEVEL_BITS>,
+    /// Failures that no packet has taken.
+    pub failures: Bits<LEVEL_BITS>,
+}
 
 /// A write to the host without its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -364,6 +376,8 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     pub notice: StreamTx<PlaceNotice>,
     /// Commands taken, and packets retired; registered.
     pub in_flight: Signal<Out, InFlight>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, PlacePools>,
 
     command_held: DFF<PlaceCommand>,
     is_busy: Reg<Bit>,
@@ -403,6 +417,7 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     cqe_waits: Reg<Bit>,
     notice_waits: Reg<Bit>,
     flight: Reg<InFlight>,
+    pools_held: DFF<PlacePools>,
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
@@ -536,6 +551,12 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
         self.notice.beat.next = PlaceNotice { write_count: end, write_failed: has_failed, ..tail.notice };
         self.flight.d.next = in_flight_after(self.flight.q.val(), takes, leaves);
         self.in_flight.next = self.flight.q.val();
+        self.pools_held.d.next = PlacePools {
+            packets: level_of(self.flight.q.val()),
+            writes: self.planned.q.val() - self.retired.q.val(),
+            failures: bit_cast::<LEVEL_BITS, FAILURE_COUNT>(self.failures.level.val()),
+        };
+        self.pools.next = self.pools_held.q.val();
     }
 }
 

@@ -48,6 +48,7 @@ use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{Arbiter, Beat, RegisterSlice, Span, Splitter, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, Slot};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::protect::PageEntryWrite;
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::LENGTH_BITS;
@@ -73,6 +74,17 @@ pub struct HostReadCounts {
     pub host_reads: Bit,
     /// The host failed to answer a read, or did not in time.
     pub host_read_errors: Bit,
+}
+
+/// Levels of the pools of the host reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct HostReadPools {
+    /// Tags in use, those of reads that were given up aside.
+    pub tags: Bits<LEVEL_BITS>,
+    /// Words reserved for answers.
+    pub words: Bits<LEVEL_BITS>,
+    /// Tags of reads that were given up.
+    pub late_tags: Bits<LEVEL_BITS>,
 }
 
 /// A span and the client that reads it.
@@ -178,6 +190,8 @@ pub struct HostReader<
     pub in_flight: Signal<Out, InFlight>,
     /// Counters; registered.
     pub counts: Signal<Out, HostReadCounts>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, HostReadPools>,
 
     arbiter: Arbiter<Order, 5>,
     chosen: RegisterSlice<Order>,
@@ -190,6 +204,7 @@ pub struct HostReader<
     demux: ReadDemux<DATA, BYTES>,
     flight: Reg<InFlight>,
     counted: Reg<HostReadCounts>,
+    pools_held: DFF<HostReadPools>,
 }
 
 impl<
@@ -294,6 +309,12 @@ impl<
             host_read_errors: moves && answer.last && answer.error,
         };
         self.counts.next = self.counted.q.val();
+        self.pools_held.d.next = HostReadPools {
+            tags: bit_cast::<LEVEL_BITS, TAGS>(self.engine.tags_used.val()),
+            words: bit_cast::<LEVEL_BITS, CHUNKS>(self.engine.chunks_used.val()),
+            late_tags: bit_cast::<LEVEL_BITS, TAGS>(self.engine.quarantined.val()),
+        };
+        self.pools.next = self.pools_held.q.val();
     }
 }
 

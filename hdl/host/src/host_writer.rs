@@ -42,6 +42,7 @@ use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Arbiter, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{CqeOwner, PayloadWrite, SlotWrite, WordWrite, WriteFailure, WriteOwner};
+use rnic_messages::pool::{LEVEL_BITS, level_of};
 use rnic_messages::protect::PageEntryWrite;
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::{
@@ -85,6 +86,13 @@ pub struct HostWriteCounts {
     pub host_writes: Bit,
     /// The host refused a write.
     pub host_write_errors: Bit,
+}
+
+/// Levels of the pools of the host writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct HostWritePools {
+    /// Writes that were taken and are not done.
+    pub writes: Bits<LEVEL_BITS>,
 }
 
 /// The client whose write is in flight.
@@ -274,6 +282,8 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     pub in_flight: Signal<Out, InFlight>,
     /// Counters; registered.
     pub counts: Signal<Out, HostWriteCounts>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, HostWritePools>,
 
     arbiter: Arbiter<Item, 4>,
     /// The next word of payload begins a write.
@@ -303,6 +313,7 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     outstanding: Reg<Bits<OWNER_COUNT>>,
     unexpected: Reg<Bit>,
     counted: Reg<HostWriteCounts>,
+    pools_held: DFF<HostWritePools>,
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
@@ -438,6 +449,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         self.counted.d.next =
             HostWriteCounts { host_writes: requested, host_write_errors: counts && is_refused };
         self.counts.next = self.counted.q.val();
+        self.pools_held.d.next = HostWritePools { writes: level_of(self.flight.q.val()) };
+        self.pools.next = self.pools_held.q.val();
     }
 }
 

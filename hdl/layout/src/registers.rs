@@ -65,7 +65,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rnic-hw!");
 /// Major version of the layout. It counts up when something moves; a driver refuses another major version.
 pub const LAYOUT_MAJOR: u64 = 1;
 /// Minor version of the layout. It counts up when reserved bits get a meaning.
-pub const LAYOUT_MINOR: u64 = 1;
+pub const LAYOUT_MINOR: u64 = 2;
 
 record! {
     /// Identifies an rnic card. The driver checks it before it reads any other register.
@@ -79,7 +79,7 @@ record! {
     /// Version of the layout in this manual.
     pub struct LayoutVersion: 64 bits by Fixed, "design 3.1" {
         /// Minor version: counts up when reserved bits get a meaning. Older drivers keep working.
-        minor: u16 = 0..16, "design 3.1", reset 1;
+        minor: u16 = 0..16, "design 3.1", reset 2;
         /// Major version: counts up when a bit moves or changes its meaning. A driver of another major version must stop.
         major: u16 = 16..32, "design 3.1", reset 1;
     }
@@ -544,6 +544,15 @@ record! {
     }
 }
 
+record! {
+    /// Level of a pool: how much of it is in use.
+    pub struct PoolLevel: 64 bits by Control, "design decision 13" {
+        /// Entries in use now, a few cycles ago.
+        in_use: u32 = 0..32, "design decision 13";
+    }
+    reserved { 32..64 }
+}
+
 macro_rules! registers {
     ($( $constant:ident, $name:literal @ $offset:literal, $access:ident, $record:ident $(, $count:tt x $stride:literal)?; )+) => {
         $(
@@ -745,6 +754,113 @@ pub const fn counter(name: &str) -> usize {
     panic!("no counter has this name")
 }
 
+values! {
+    /// When nothing of a pool is in use.
+    pub enum PoolRest, "design decision 13" {
+        /// Nothing is on its way inside the card: no frame has come, no command, doorbell or timer has acted, and no host request
+        /// was answered for some microseconds.
+        Quiet = 0, "quiet";
+        /// As `quiet`, and the card is enabled and does not quiesce.
+        Enabled = 1, "enabled";
+        /// As `quiet`, and every posted message has completed.
+        Completed = 2, "completed";
+        /// As `quiet`, and no queue pair and no SRQ exists.
+        Unused = 3, "unused";
+    }
+}
+
+/// A pool of the card: entries that work takes and gives back. Its level is one read-only register, a [`PoolLevel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Name in `snake_case`.
+    pub name: &'static str,
+    /// What its entries are, and who takes and gives them.
+    pub meaning: &'static str,
+    /// When its level is zero.
+    pub rest: PoolRest,
+    /// Citation of the rule: `design 3.2` or `design decision 9`.
+    pub section: &'static str,
+}
+
+/// Byte offset in BAR 0 of the level of pool 0; the others follow, eight bytes each.
+pub const POOL_BASE: u32 = 0x3000;
+
+/// Returns the byte offset in BAR 0 of the level of pool `index`.
+///
+/// # Panics
+///
+/// If no pool has this index; in a constant that is a compile error.
+pub const fn pool_offset(index: usize) -> u32 {
+    assert!(index < POOLS.len(), "there are fewer pools");
+    POOL_BASE + index as u32 * 8
+}
+
+macro_rules! pools {
+    ($( $name:literal, $rest:ident, $meaning:literal, $section:literal; )+) => {
+        /// All pools, in the order of their registers.
+        pub const POOLS: &[Pool] =
+            &[ $(Pool { name: $name, meaning: $meaning, rest: PoolRest::$rest, section: $section }),+ ];
+    };
+}
+
+pools! {
+    "host_read_tags", Quiet, "Tags of reads that the host has not answered, or whose answer has not been taken.", "design 3.1";
+    "host_read_words", Quiet, "Words of the buffer of host reads that are reserved for their answers.", "design 3.1";
+    "host_read_late_tags", Quiet, "Tags of reads that were given up, and that the host still owes an answer.", "design 3.1";
+    "host_writes", Quiet, "Writes that were taken from a stage and that the host has not reported.", "design decision 11";
+    "request_cells", Quiet, "Cells of the request buffer that hold payload.", "design decision 3";
+    "request_packets", Quiet, "Requests in the request buffer that the responder has not taken.", "design decision 3";
+    "response_beats", Quiet, "Beats of payload in the response buffer.", "design decision 3";
+    "response_packets", Quiet, "Responses in the response buffer that the requester has not taken.", "design decision 3";
+    "responder_packets", Quiet, "Requests between admission and their command to place, and reads of receive WQEs.", "design decision 8";
+    "parked_packets", Quiet, "Requests that park holds, those that pass at once included.", "design decision 3";
+    "receive_lines", Unused, "Lines of four prefetched receive WQEs, those that a queue has for itself aside.", "protocol 3.7";
+    "receive_reads", Quiet, "Reads of lines that the host has not answered.", "protocol 3.7";
+    "receive_demands", Quiet, "Receive WQEs that a packet waits for and that are not on the card.", "protocol 3.7";
+    "replies", Quiet, "Queue pairs that owe an acknowledgement or a NAK.", "design decision 4";
+    "read_turns", Quiet, "Queue pairs with READs or atomics of the peer to answer.", "design decision 4";
+    "read_responses", Quiet, "Responses to READs and atomics that were made and that gather has not taken.", "design decision 4";
+    "read_duplicates", Quiet, "Duplicates of READs and atomics that were not looked up.", "protocol 3.4";
+    "atomics", Quiet, "Atomics of the peer that are not done.", "protocol 3.5";
+    "atomics_executing", Quiet, "Atomics of the peer that read or write their word.", "protocol 3.5";
+    "send_queues", Enabled, "Queue pairs whose send queue is to be looked at, whether it has WQEs or not.", "design decision 5";
+    "wqe_slots", Quiet, "WQE slots that were requested from the host, or wait to be parsed.", "design decision 9";
+    "wqe_bursts", Quiet, "Bursts of WQE slots of which gather has not taken all packets.", "design decision 8";
+    "messages", Completed, "Messages that have begun and have not completed.", "design decision 9";
+    "message_blocks", Completed, "Shared blocks of eight messages, without the last one of each queue pair, which it keeps.", "design decision 9";
+    "long_messages", Quiet, "Queue pairs whose long message waits for its turn.", "design decision 4";
+    "long_turns", Quiet, "Turns of long messages of which gather has not taken all packets.", "design decision 8";
+    "responses", Quiet, "Responses of peers whose data is on its way to host memory, and those after them.", "protocol 2.5";
+    "completing", Quiet, "Queue pairs whose messages may complete.", "protocol 2.11";
+    "gather_packets", Quiet, "Packets whose payload is being gathered.", "design decision 3";
+    "gather_beats", Quiet, "Beats of the buffer of payload to send that are reserved or hold some.", "design decision 3";
+    "inline_slots", Quiet, "Slots with inline data that gather has not sent.", "design 3.2";
+    "place_packets", Quiet, "Received packets whose payload is being written to host memory.", "design decision 11";
+    "place_writes", Quiet, "Host writes of these packets.", "design decision 11";
+    "place_failures", Quiet, "Host writes that failed and whose packet has not retired.", "design decision 11";
+    "completions", Quiet, "CQEs on their way from the completion queues to the host writer.", "protocol 4.4";
+    "completion_writes", Quiet, "Writes of CQEs and EQEs that the host has not reported.", "protocol 4.4";
+    "events", Quiet, "EQEs and interrupts that wait for the writes before them.", "protocol 4.4";
+    "refused_completions", Quiet, "CQEs that the host refused and whose queue does not know it.", "protocol 4.4";
+    "commands", Quiet, "Admin commands that were posted and are not answered.", "design decision 12";
+}
+
+/// Returns the index of the pool with this name.
+///
+/// # Panics
+///
+/// If no pool has this name; in a constant that is a compile error.
+pub const fn pool(name: &str) -> usize {
+    let mut index = 0;
+    while index < POOLS.len() {
+        if crate::field::same(POOLS[index].name, name) {
+            return index;
+        }
+        index += 1;
+    }
+    panic!("no pool has this name")
+}
+
 // Registers are in ascending order, aligned, inside the BAR, and no two elements of register arrays share an offset.
 const _: () = {
     let mut index = 0;
@@ -769,7 +885,8 @@ const _: () = {
         }
         index += 1;
     }
-    assert!(counter_offset(COUNTERS.len() - 1) + 8 <= BAR0_BYTES);
+    assert!(counter_offset(COUNTERS.len() - 1) + 8 <= POOL_BASE);
+    assert!(pool_offset(POOLS.len() - 1) + 8 <= BAR0_BYTES);
     assert!(DROP_COUNTERS == DropReason::ALL.len());
     let mut reason = 0;
     while reason < DROP_COUNTERS {
@@ -793,6 +910,13 @@ mod tests {
     fn every_counter_has_a_name_of_its_own() {
         for (index, found) in COUNTERS.iter().enumerate() {
             assert_eq!(counter(found.name), index, "{} occurs twice", found.name);
+        }
+    }
+
+    #[test]
+    fn every_pool_has_a_name_of_its_own() {
+        for (index, found) in POOLS.iter().enumerate() {
+            assert_eq!(pool(found.name), index, "{} occurs twice", found.name);
         }
     }
 

@@ -6,7 +6,7 @@ use rnic_layout::field::{Field, Record};
 use rnic_layout::limits::LIMITS;
 use rnic_layout::opcode::OPCODES;
 use rnic_layout::pci::{self, BARS, CONFIG_REGISTERS};
-use rnic_layout::registers::{COUNTERS, REGISTERS, counter_offset};
+use rnic_layout::registers::{COUNTERS, POOLS, PoolLevel, REGISTERS, counter_offset, pool_offset};
 use rnic_layout::render::{QUEUE_RECORDS, VALUE_TABLES, c_header};
 use rnic_layout::state::ATTRIBUTES;
 use std::collections::BTreeMap;
@@ -73,6 +73,7 @@ fn expected() -> BTreeMap<String, u64> {
     for register in REGISTERS {
         register.record.fields.iter().for_each(|field| word(&register.name.to_uppercase(), field));
     }
+    PoolLevel::RECORD.fields.iter().for_each(|field| word("POOL_LEVEL", field));
     for doorbell in DOORBELLS {
         doorbell.record.fields.iter().for_each(|field| word(&screaming(doorbell.record.name), field));
     }
@@ -93,6 +94,9 @@ fn expected() -> BTreeMap<String, u64> {
     }
     for (index, counter) in COUNTERS.iter().enumerate() {
         all.insert(format!("RNIC_COUNTER_{}", counter.name.to_uppercase()), counter_offset(index).into());
+    }
+    for (index, pool) in POOLS.iter().enumerate() {
+        all.insert(format!("RNIC_POOL_{}", pool.name.to_uppercase()), pool_offset(index).into());
     }
     for table in VALUE_TABLES {
         for value in table.values {

@@ -26,6 +26,7 @@
 //! | [`receive`], [`read`] | placement of requests and of responses, READs of the peer |
 //! | [`protect`] | access checks and invalidation of keys |
 //! | [`host`] | reads and writes of host memory |
+//! | [`pool`] | levels of pools |
 //! | [`complete`] | CQEs, EQEs and set-up of their queues |
 #![allow(
     missing_docs,
@@ -45,6 +46,7 @@ pub mod read;
 pub mod protect;
 pub mod host;
 pub mod complete;
+pub mod pool;
 
 #[cfg(test)]
 mod mirror;

@@ -70,6 +70,11 @@ pub struct PacketBuffer<
     /// Payload of the packets; `bytes` and `last` are functions of registers.
     pub payload_tx: StreamTx<Beat<DATA, BYTES>>,
 
+    /// Beats of payload in the buffer; a function of registers.
+    pub beats_used: Signal<Out, Bits<COUNT>>,
+    /// Packets whose token has not left; registered.
+    pub packets: Signal<Out, Bits<TOKEN_COUNT>>,
+
     #[init(PacketFifo::new(Storage::Block))]
     beats: PacketFifo<Bits<DATA>, ADDRESS, COUNT>,
     tokens: Fifo<PacketToken, TOKENS, TOKEN_COUNT>,
@@ -104,6 +109,9 @@ impl<
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
+
+        self.beats_used.next = self.beats.level.val();
+        self.packets.next = self.tokens.level.val();
 
         // In: payload at once, token and length when the frame is accepted.
         let token = self.token.val();

@@ -28,6 +28,7 @@
 //! selection of three lies behind the memory.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
+use rnic_messages::pool::LEVEL_BITS;
 
 /// A list of up to `2^CELL` cells.
 #[derive(LogicBlock, Registers, Construct)]
@@ -60,6 +61,10 @@ pub struct FreeCells<const CELL: usize> {
     /// A cell of a packet that was committed.
     pub given: Signal<In, Bits<CELL>>,
 
+    /// Cells that were taken and are not back in the list, a packet that is being received included; a function of registers. For
+    /// `count` cycles after reset, those that have not entered the list are among them.
+    pub level: Signal<Out, Bits<LEVEL_BITS>>,
+
     /// A cell of a packet that was committed.
     pub follows: Signal<In, Bits<CELL>>,
     /// A cycle later: the next cell of its packet; that of the memory.
@@ -81,6 +86,9 @@ pub struct FreeCells<const CELL: usize> {
     /// Cells that have not entered the list since reset: this one and those below, without cell 0, which is in it.
     #[init(Reg::new(bits(count - 1)))]
     unused: Reg<Bits<CELL>>,
+    /// Cells after the head while all are free.
+    #[init(Constant::new(bits(count - 1)))]
+    spare_at_rest: Constant<Bits<CELL>>,
 }
 
 impl<const CELL: usize> Logic for FreeCells<CELL> {
@@ -107,6 +115,7 @@ impl<const CELL: usize> Logic for FreeCells<CELL> {
             self.packet_start.d.next = taken_to;
         }
         self.has_cell.next = has_cell;
+        self.level.next = bit_cast::<LEVEL_BITS, CELL>(self.spare_at_rest.val() - spare);
         self.head.next = first_free;
         self.start.next = self.packet_start.q.val();
 

@@ -45,7 +45,21 @@ use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
 use rnic_messages::frame::{Count, FrameOutcome};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::receive::PayloadReference;
+
+/// Levels of the pools of the receive path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReceivePools {
+    /// Cells of the request buffer.
+    pub request_cells: Bits<LEVEL_BITS>,
+    /// Packets in the request buffer.
+    pub request_packets: Bits<LEVEL_BITS>,
+    /// Beats in the response buffer.
+    pub response_beats: Bits<LEVEL_BITS>,
+    /// Packets in the response buffer.
+    pub response_packets: Bits<LEVEL_BITS>,
+}
 
 /// A beat on its way to the header's findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -109,6 +123,8 @@ pub struct Receive<
     pub outcome: Signal<Out, FrameOutcome>,
     /// `outcome` is valid in this cycle; registered.
     pub outcome_valid: Signal<Out, Bit>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, ReceivePools>,
 
     collect: Collect<DATA, BYTES>,
     parse: Parse,
@@ -125,6 +141,7 @@ pub struct Receive<
     requests: RequestBuffer<DATA, BYTES, ADDRESS, TOKENS, TOKEN_COUNT>,
     responses: PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
     counters: Counters,
+    pools_held: DFF<ReceivePools>,
 }
 
 impl<
@@ -214,5 +231,12 @@ impl<
         self.counter.next = self.counters.read.val();
         self.outcome.next = self.dispatch.outcome.val();
         self.outcome_valid.next = self.dispatch.outcome_valid.val();
+        self.pools_held.d.next = ReceivePools {
+            request_cells: self.requests.cells_used.val(),
+            request_packets: bit_cast::<LEVEL_BITS, TOKEN_COUNT>(self.requests.packets.val()),
+            response_beats: bit_cast::<LEVEL_BITS, COUNT>(self.responses.beats_used.val()),
+            response_packets: bit_cast::<LEVEL_BITS, TOKEN_COUNT>(self.responses.packets.val()),
+        };
+        self.pools.next = self.pools_held.q.val();
     }
 }

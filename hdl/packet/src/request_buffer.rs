@@ -36,6 +36,7 @@ use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::receive::PayloadReference;
 use rnic_messages::sizes::{CELL_BITS, SPAN_BITS};
 
@@ -152,6 +153,11 @@ pub struct RequestBuffer<
     /// Their payload; a function of registers.
     pub payload_tx: StreamTx<Beat<DATA, BYTES>>,
 
+    /// Cells in use; a function of registers.
+    pub cells_used: Signal<Out, Bits<LEVEL_BITS>>,
+    /// Packets whose token has not left; registered.
+    pub packets: Signal<Out, Bits<TOKEN_COUNT>>,
+
     #[init(FreeCells::new(cell_count(ADDRESS, BYTES)))]
     cells: FreeCells<CELL_BITS>,
     #[init(Memory::new(Storage::Block))]
@@ -201,6 +207,9 @@ impl<
         self.hold_registers();
         StreamTx::<PacketToken>::link(&mut self.token_tx, &mut self.tokens.tx);
         StreamRx::<PayloadReference>::link(&mut self.reference, &mut self.references.rx);
+
+        self.cells_used.next = self.cells.level.val();
+        self.packets.next = self.tokens.level.val();
 
         // In: payload at once, into a new cell where one begins; token when the frame is accepted.
         let commit = self.commit.val();

@@ -98,8 +98,8 @@ use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, i
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
 use rnic_messages::transmit::GatherFailure;
 use turn::{
-    Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, notice_of, pool_read_of,
-    pool_slot_of, retired_after, step_after, tells_control, turn_after, writes_cqe,
+    Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, leaves_pool, notice_of,
+    pool_read_of, pool_slot_of, retired_after, step_after, tells_control, turn_after, writes_cqe,
 };
 
 mod choose;
@@ -228,6 +228,10 @@ pub struct Acknowledge {
     pub next_block: Signal<In, Bits<BLOCK_BITS>>,
     /// To the pool, to segment and to issue: counts after a turn.
     pub retired: Signal<Out, RetiredWrite>,
+    /// A message leaves the pool; a function of registers.
+    pub ends: Signal<Out, Bit>,
+    /// Queue pairs that wait for a turn; registered.
+    pub waiting: Signal<Out, Bits<READY_COUNT_BITS>>,
     /// To the pool: shared block that is free.
     pub freed: Signal<Out, Bits<SHARED_BITS>>,
     /// `freed` is valid.
@@ -261,7 +265,7 @@ pub struct Acknowledge {
     counts_held: Reg<AcknowledgeCounts>,
 }
 
-const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+pub(crate) const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 impl Logic for Acknowledge {
     #[kernel]
     fn update(&mut self) {
@@ -366,6 +370,8 @@ impl Logic for Acknowledge {
         if step == Step::Message {
             self.oldest.d.next = judge(self.message.val(), peer, progress, turn, issued);
         }
+        self.ends.next = step == Step::Complete && leaves_pool(oldest);
+        self.waiting.next = self.ready_queue.level.val();
         self.turn.d.next = turn_after(step, turn, progress, home, next_block, oldest);
         self.completions.rx.valid.next = step == Step::Complete && writes_cqe(oldest);
         self.completions.rx.beat.next = cqe_of(oldest, peer, progress);

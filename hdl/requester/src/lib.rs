@@ -13,7 +13,7 @@
 //!
 //! 1. [`ready_queue`] holds the queue pairs that may have something to fetch.
 //! 2. [`wqe_fetch`] requests slots of their rings from the host, and [`wqe_pair`] shows each slot with its
-//!    successor. [`kept_slots`] has those again that waited for READs.
+//!    successor. [`kept_slots`] has those again that waited for READs. [`wqe_supply`] joins these blocks.
 //! 3. [`wqe_parse`] decides which slots are the next WQE, and gives it PSNs and a slot in the pool,
 //!    [`outstanding`].
 //! 4. [`wqe_check`] checks its fields and finds its SGEs.
@@ -46,6 +46,7 @@ pub mod ready_queue;
 pub mod wqe_fetch;
 pub mod kept_slots;
 pub mod wqe_pair;
+pub mod wqe_supply;
 pub mod wqe_parse;
 pub mod outstanding;
 pub mod wqe_check;

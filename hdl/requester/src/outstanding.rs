@@ -41,6 +41,7 @@ use crate::sweep::SweepStep;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_messages::pool::{LEVEL_BITS, level_after};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// `log2` of the shared blocks.
@@ -91,6 +92,9 @@ pub struct Outstanding {
     pub freed: Signal<In, Bits<SHARED_BITS>>,
     /// `freed` is valid.
     pub freed_valid: Signal<In, Bit>,
+    /// Shared blocks that are neither free nor the last one of a chain; a function of registers. During a sweep those that it has
+    /// not freed are among them.
+    pub blocks_used: Signal<Out, Bits<LEVEL_BITS>>,
 
     #[init(Memory::new(Storage::Ultra))]
     messages: Memory<OutstandingMessage, POOL_SLOT_BITS>,
@@ -99,6 +103,8 @@ pub struct Outstanding {
     issued_counts: Memory<Issued, QUEUE_PAIR_BITS>,
     retired_counts: Memory<Retired, QUEUE_PAIR_BITS>,
     free_blocks: Fifo<Bits<SHARED_BITS>, SHARED_BITS, SHARED_COUNT_BITS>,
+    /// Chains whose last block is a shared one.
+    shared_ends: Reg<Bits<LEVEL_BITS>>,
 }
 
 impl Logic for Outstanding {
@@ -160,6 +166,16 @@ impl Logic for Outstanding {
         self.retired_counts.read_enable.next = self.retired_read.val().valid;
         self.retired_counts.read_address.next = self.retired_read.val().queue_pair;
         self.retired.next = self.retired_counts.read_data.val();
+
+        // A chain grows from its last block to the next one.
+        let link = self.link.val();
+        let (was_shared, is_shared) = (link.block.get_bit(SHARED_BITS), link.next.get_bit(SHARED_BITS));
+        let grows = self.link_valid.val();
+        let shared_ends = self.shared_ends.q.val();
+        self.shared_ends.d.next =
+            level_after(shared_ends, grows && is_shared && !was_shared, grows && was_shared && !is_shared);
+        let free_count = bit_cast::<LEVEL_BITS, SHARED_COUNT_BITS>(self.free_blocks.level.val());
+        self.blocks_used.next = bits::<LEVEL_BITS>(1 << SHARED_BITS) - free_count - shared_ends;
 
         // There are as many shared blocks as queue pairs, so the sweep frees each of them once.
         self.free_blocks.rx.valid.next = self.freed_valid.val() || is_sweeping;

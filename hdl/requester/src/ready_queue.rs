@@ -28,7 +28,7 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
-const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+pub(crate) const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
 /// A place in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -55,6 +55,8 @@ pub struct ReadyQueue {
     pub again: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// To wqe_fetch: next queue pair; registered.
     pub to_fetch: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    /// Queue pairs in the queue; registered.
+    pub level: Signal<Out, Bits<COUNT_BITS>>,
     entered: Memory<Bit, QUEUE_PAIR_BITS>,
     left: Memory<Bit, QUEUE_PAIR_BITS>,
     queue: Fifo<Waiting, QUEUE_PAIR_BITS, COUNT_BITS>,
@@ -70,6 +72,7 @@ impl Logic for ReadyQueue {
         self.hold_registers();
         let is_sweeping = self.sweep.val().is_sweeping;
         let sweep_index = self.sweep.val().index;
+        self.level.next = self.queue.level.val();
 
         // A candidate is looked up in the cycle in which it enters.
         let posted_valid = self.posted_valid.val();

@@ -1,21 +1,20 @@
 //! Requester: everything between the doorbell of a send queue, the packets of its WQEs and their completions.
 //!
 //! ```text
-//!  send_posted ───┬────────────┐                       wqe_slot ─> slots (512)
-//!                 v            v                                       v
-//!           ready_queue ──> wqe_fetch ──> wqe_read    bursts ──> wqe_pair <── kept_slots
-//!                 ^  again ──┘ ^  └───────────────────────┘           v          v ^
-//!  setup_fetch ──────────────> │ <──────── resume ───────────────  wqe_parse <───┬──────┐ wakes
-//!  setup_parse ──> setup_fork ─│────────────────────────────────────┘   v        │      │
-//!                       │      │                          queues <── wqe_check   │      │
-//!                       │      │        access_request <── segment ──────────────┘      │
-//!                       │      │                            v                           │
-//!                       │      │        access_answer ──> issue ──> gather              │
-//!                       │      │                            │  └──> inline_slot         │
-//!                       │      │        outstanding <───────┤ local_completion          │
-//!                       │      │             ^              v                           │
-//!                       └──────┼─────────────└─────────> acknowledge ───────────────────┘
-//!  responses, gather_failure ──┴──────────────────┬────────┘  └──> completion, failure
+//!  send_posted, setup_fetch ──> wqe_supply ──> wqe_read
+//!  wqe_slot (of the host) ───────^ ^    │ slots
+//!                           resume │    v
+//!  setup_parse ──> setup_fork ──> wqe_parse <──────────────────┬──────┐ wakes
+//!                      │              v                        │      │
+//!                      │          wqe_check ──> queues ──> segment    │
+//!                      │                                       │ │    │
+//!                      │          access_answer ──> issue <────┘ └────│──> access_request
+//!                      │                            │   │             │
+//!                      │          outstanding <─────┤   └─────────────│──> gather, inline_slot
+//!                      │             ^   │          v                 │
+//!                      └─────────────┼───┴────> acknowledge ──────────┘
+//!  responses, gather_failure ────────┼────────>  │   └──> completion, failure
+//!                                    └───────────┘
 //!           READs: segment, issue ──> read_response ──> place ──> returned ──> acknowledge
 //! ```
 //!
@@ -37,26 +36,25 @@
 //! their command. A burst has left when the rest of its last message is in the record of segment: no packet of
 //! that rest is sent without a turn, and it is dropped with its queue pair.
 use crate::ack_timer::AckTimer;
-use crate::acknowledge::Acknowledge;
+use crate::acknowledge::{Acknowledge, READY_COUNT_BITS as READY_BITS};
 use crate::event_sums::EventSums;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
-use crate::kept_slots::KeptSlots;
 use crate::local_completion_mux::LocalCompletionMux;
 use crate::messages::{
     CheckedWqe, Expired, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, RequesterCounts,
-    Response, SLOT_BITS, Sge, SgePart, WqeBurst, WqeSlot,
+    Response, SLOT_BITS, Sge, SgePart, WqeSlot,
 };
 use crate::outstanding::{Outstanding, SHARED_BITS};
 use crate::read_response::ReadResponse;
-use crate::ready_queue::ReadyQueue;
-use crate::segment::Segment;
+use crate::ready_queue::COUNT_BITS as WAITING_BITS;
+use crate::segment::{READY_COUNT_BITS as LONG_BITS, Segment};
 use crate::setup_fork::SetupFork;
 use crate::sweep::Sweep;
 use crate::wqe_check::WqeCheck;
-use crate::wqe_fetch::{SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
-use crate::wqe_pair::WqePair;
+use crate::wqe_fetch::SLOT_COUNT_BITS;
 use crate::wqe_parse::WqeParse;
+use crate::wqe_supply::WqeSupply;
 use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -64,11 +62,35 @@ use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::pool::{LEVEL_BITS, level_after, level_of};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
+
+/// Levels of the pools of the requester.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct RequesterPools {
+    /// Queue pairs that wait for the fetch of their WQEs.
+    pub send_queues: Bits<LEVEL_BITS>,
+    /// Slots of the queue of WQE slots.
+    pub wqe_slots: Bits<LEVEL_BITS>,
+    /// Bursts of slots of which gather has not taken all packets.
+    pub wqe_bursts: Bits<LEVEL_BITS>,
+    /// Messages in the pool of outstanding messages.
+    pub messages: Bits<LEVEL_BITS>,
+    /// Shared blocks of that pool, those at the end of a chain aside.
+    pub message_blocks: Bits<LEVEL_BITS>,
+    /// Queue pairs whose long message waits for its turn.
+    pub long_messages: Bits<LEVEL_BITS>,
+    /// Turns of long messages of which gather has not taken all packets.
+    pub long_turns: Bits<LEVEL_BITS>,
+    /// Responses that the READ response stage and place have.
+    pub responses: Bits<LEVEL_BITS>,
+    /// Queue pairs whose messages wait to be completed.
+    pub completing: Bits<LEVEL_BITS>,
+}
 
 /// The requester; see the module.
 #[derive(LogicBlock, Registers, Construct)]
@@ -146,14 +168,12 @@ pub struct Requester {
 
     /// Events to count; registered.
     pub counts: Signal<Out, RequesterCounts>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, RequesterPools>,
 
     sweep: Sweep,
     setup_fork: SetupFork,
-    ready_queue: ReadyQueue,
-    wqe_fetch: WqeFetch,
-    slots: Fifo<Slot, SLOT_QUEUE_BITS, SLOT_COUNT_BITS>,
-    kept_slots: KeptSlots,
-    wqe_pair: WqePair,
+    wqe_supply: WqeSupply,
     wqe_parse: WqeParse,
     outstanding: Outstanding,
     wqe_check: WqeCheck,
@@ -172,6 +192,8 @@ pub struct Requester {
     read_response: ReadResponse,
     in_flight_rounds: InFlightRounds,
     event_sums: EventSums,
+    messages: Reg<Bits<LEVEL_BITS>>,
+    pools_held: DFF<RequesterPools>,
 }
 
 impl Logic for Requester {
@@ -180,10 +202,8 @@ impl Logic for Requester {
         self.hold_registers();
 
         let sweep = self.sweep.step.val();
-        self.ready_queue.sweep.next = sweep;
-        self.wqe_fetch.sweep.next = sweep;
+        self.wqe_supply.sweep.next = sweep;
         self.wqe_parse.sweep.next = sweep;
-        self.kept_slots.sweep.next = sweep;
         self.outstanding.sweep.next = sweep;
         self.segment.sweep.next = sweep;
         self.issue.sweep.next = sweep;
@@ -191,7 +211,7 @@ impl Logic for Requester {
         self.ack_timer.sweep.next = sweep;
         self.read_response.sweep.next = sweep;
 
-        StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.wqe_fetch.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.wqe_supply.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_parse, &mut self.setup_fork.rx);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[0], &mut self.wqe_parse.setup);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[1], &mut self.segment.setup);
@@ -200,34 +220,19 @@ impl Logic for Requester {
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[4], &mut self.ack_timer.setup);
 
         // Ready queue pairs, and their WQEs.
-        self.ready_queue.posted.next = self.send_posted.val().queue_pair;
-        self.ready_queue.posted_valid.next = self.send_posted_valid.val();
-        self.wqe_fetch.posted.next = self.send_posted.val();
-        self.wqe_fetch.enable.next = self.enable.val();
+        self.wqe_supply.posted.next = self.send_posted.val();
+        self.wqe_supply.posted_valid.next = self.send_posted_valid.val();
+        self.wqe_supply.enable.next = self.enable.val();
         self.segment.enable.next = self.enable.val();
         self.acknowledge.source_address_write.next = self.source_address_write.val();
         self.acknowledge.source_address_write_valid.next = self.source_address_write_valid.val();
-        self.wqe_fetch.posted_valid.next = self.send_posted_valid.val();
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(
-            &mut self.ready_queue.to_fetch,
-            &mut self.wqe_fetch.from_ready_queue,
-        );
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
-        StreamTx::<FetchResume>::join(&mut self.wqe_parse.resume, &mut self.wqe_fetch.resume);
-        StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
-        // WqeFetch has reserved the room.
-        self.slots.rx.beat.next = self.wqe_slot.val();
-        self.slots.rx.valid.next = self.wqe_slot_valid.val();
-        StreamTx::<Slot>::join(&mut self.slots.tx, &mut self.wqe_pair.slots);
-        StreamTx::<WqeBurst>::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
-        self.wqe_fetch.slot_returned.next = self.wqe_pair.slot_returned.val();
-        StreamTx::<WqeSlot>::join(&mut self.wqe_pair.wqe_slot, &mut self.wqe_parse.wqe_slot);
-        self.kept_slots.enable.next = self.enable.val();
-        self.kept_slots.action.next = self.wqe_parse.kept_event.val();
-        self.kept_slots.slot.next = self.wqe_pair.wqe_slot.beat.val();
-        self.wqe_parse.kept_answer.next = self.kept_slots.answer.val();
-        StreamTx::<WqeBurst>::join(&mut self.kept_slots.bursts, &mut self.wqe_pair.kept_bursts);
-        StreamTx::<Slot>::join(&mut self.kept_slots.slots, &mut self.wqe_pair.kept_slots);
+        StreamTx::<FetchResume>::join(&mut self.wqe_parse.resume, &mut self.wqe_supply.resume);
+        StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_supply.wqe_read);
+        self.wqe_supply.slot.next = self.wqe_slot.val();
+        self.wqe_supply.slot_valid.next = self.wqe_slot_valid.val();
+        StreamTx::<WqeSlot>::join(&mut self.wqe_supply.wqe_slot, &mut self.wqe_parse.wqe_slot);
+        self.wqe_supply.kept_event.next = self.wqe_parse.kept_event.val();
+        self.wqe_parse.kept_answer.next = self.wqe_supply.kept_answer.val();
 
         // From WQE to packet.
         StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.parsed, &mut self.wqe_check.parsed);
@@ -313,14 +318,27 @@ impl Logic for Requester {
 
         self.probed.next = self.wqe_parse.probed.val();
         self.probed_busy.next = self.wqe_parse.probed_busy.val();
-        self.in_flight_rounds.lines[0].next = InFlight {
-            entered: self.wqe_fetch.burst_count.val() + self.kept_slots.burst_count.val(),
-            left: self.issue.burst_count.val(),
-        };
-        self.in_flight_rounds.lines[1].next =
-            InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
+        let bursts =
+            InFlight { entered: self.wqe_supply.burst_count.val(), left: self.issue.burst_count.val() };
+        let turns = InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
+        self.in_flight_rounds.lines[0].next = bursts;
+        self.in_flight_rounds.lines[1].next = turns;
         self.in_flight_rounds.lines[2].next = self.acknowledge.in_flight.val();
         self.in_flight.next = self.in_flight_rounds.in_flight.val();
+        self.messages.d.next =
+            level_after(self.messages.q.val(), self.wqe_parse.begins.val(), self.acknowledge.ends.val());
+        self.pools_held.d.next = RequesterPools {
+            send_queues: bit_cast::<LEVEL_BITS, WAITING_BITS>(self.wqe_supply.queues_waiting.val()),
+            wqe_slots: bit_cast::<LEVEL_BITS, SLOT_COUNT_BITS>(self.wqe_supply.slots_used.val()),
+            wqe_bursts: level_of(bursts),
+            messages: self.messages.q.val(),
+            message_blocks: self.outstanding.blocks_used.val(),
+            long_messages: bit_cast::<LEVEL_BITS, LONG_BITS>(self.segment.waiting.val()),
+            long_turns: level_of(turns),
+            responses: level_of(self.acknowledge.in_flight.val()),
+            completing: bit_cast::<LEVEL_BITS, READY_BITS>(self.acknowledge.waiting.val()),
+        };
+        self.pools.next = self.pools_held.q.val();
         self.event_sums.acknowledge.next = self.acknowledge.counts.val();
         self.event_sums.read_response.next = self.read_response.counts.val();
         self.event_sums.issue.next = self.issue.counts.val();

@@ -76,7 +76,7 @@ pub(crate) mod tests;
 
 /// Width of the index of a [`ReadRecord`]: its queue pair, and its slot.
 pub const READ_INDEX_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
-const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+pub(crate) const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 const QUANTUM: u64 = 1 << QUANTUM_BITS;
 /// Most access requests in the queue when a packet is made; it adds two, and the queue holds eight.
 const REQUESTS_MAX: u64 = 6;
@@ -136,6 +136,8 @@ pub struct Segment {
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// Turns ever begun, free-running; registered.
     pub turn_count: Signal<Out, Bits<16>>,
+    /// Queue pairs that wait for a turn of their long message; registered.
+    pub waiting: Signal<Out, Bits<READY_COUNT_BITS>>,
 
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     rests: Memory<Rest, QUEUE_PAIR_BITS>,
@@ -170,6 +172,7 @@ impl Logic for Segment {
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         self.turn_count.next = self.turns_begun.q.val();
+        self.waiting.next = self.ready_queue.level.val();
         let is_sweeping = self.sweep.val().is_sweeping;
         let sweep_index = self.sweep.val().index;
         let step = self.step.q.val();

@@ -98,6 +98,8 @@ pub struct WqeFetch {
     pub bursts: StreamTx<WqeBurst>,
     /// Bursts that were ever requested, free-running; registered.
     pub burst_count: Signal<Out, Bits<16>>,
+    /// Slots that were requested and have not returned; a function of registers.
+    pub slots_used: Signal<Out, Bits<SLOT_COUNT_BITS>>,
 
     producer: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
     rings: Memory<Ring, QUEUE_PAIR_BITS>,
@@ -122,6 +124,7 @@ impl Logic for WqeFetch {
         StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.spans.tx);
         StreamTx::<WqeBurst>::link(&mut self.bursts, &mut self.burst_queue.tx);
         self.burst_count.next = self.bursts_done.q.val();
+        self.slots_used.next = bits::<SLOT_COUNT_BITS>(1 << SLOT_QUEUE_BITS) - self.room.q.val();
         let is_sweeping = self.sweep.val().is_sweeping;
         let sweep_index = self.sweep.val().index;
         let step = self.step.q.val();
@@ -264,8 +267,7 @@ impl Logic for WqeFetch {
         }
         let taken =
             if reads { bit_cast::<SLOT_COUNT_BITS, 4>(plan.count) } else { bits::<SLOT_COUNT_BITS>(0) };
-        let returned =
-            if self.slot_returned.val() { bits::<SLOT_COUNT_BITS>(1) } else { bits::<SLOT_COUNT_BITS>(0) };
+        let returned = bit_cast::<SLOT_COUNT_BITS, 1>(self.slot_returned.val().into());
         self.room.d.next = self.room.q.val() - taken + returned;
     }
 }

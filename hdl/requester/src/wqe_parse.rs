@@ -140,6 +140,8 @@ pub struct WqeParse {
     pub retired: Signal<In, Retired>,
     /// From the pool: a free shared block.
     pub free: StreamRx<Bits<SHARED_BITS>>,
+    /// A message begins: it has a pool slot from now on; a function of registers.
+    pub begins: Signal<Out, Bit>,
     /// PSN that the queue pair of the last probe would send next; registered.
     pub probed: Signal<Out, Bits<24>>,
     /// That queue pair had messages in flight; registered.
@@ -222,6 +224,7 @@ impl Logic for WqeParse {
         }
         let decision = self.decision.q.val();
         let act = act_of(step, decision);
+        self.begins.next = act.begins;
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
         let place: PoolPlace = place_of(decision.block, send, home, self.free.beat.val());
         let begun = after_slot(send, slot, decision, place, home);

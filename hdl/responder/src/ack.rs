@@ -58,6 +58,9 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+/// Bits of a number of queue pairs.
+pub(crate) const OWING_BITS: usize = QUEUE_PAIR_BITS + 1;
+
 /// A queue pair in the ready queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Ready {
@@ -117,9 +120,11 @@ pub struct Ack {
     pub failure: StreamTx<QpNotice>,
     /// Counters; registered.
     pub counts: Signal<Out, AckCounts>,
+    /// Queue pairs that owe a reply; registered.
+    pub owing: Signal<Out, Bits<OWING_BITS>>,
 
     records: Memory<ReplyRecord, QUEUE_PAIR_BITS>,
-    ready_queue: Fifo<Ready, QUEUE_PAIR_BITS, 11>,
+    ready_queue: Fifo<Ready, QUEUE_PAIR_BITS, OWING_BITS>,
     packets: RegisterSlice<TransmitRequest>,
     releases: Fifo<ReadRelease, 2, 3>,
     atomic_releases: Fifo<AtomicRelease, 2, 3>,
@@ -151,6 +156,7 @@ impl Logic for Ack {
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
         self.closings.rx.valid.next = self.read_closed_valid.val();
         self.closings.rx.beat.next = self.read_closed.val();
+        self.owing.next = self.ready_queue.level.val();
         let done = self.done.q.val();
         let newly_done = self.done_count.val() - done.get_bits::<WRITE_COUNT_BITS>(0);
         self.done.d.next = done + bit_cast::<COUNT_BITS, WRITE_COUNT_BITS>(newly_done);

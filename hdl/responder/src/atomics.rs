@@ -51,6 +51,7 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, WordWrite};
+use rnic_messages::pool::{LEVEL_BITS, level_after};
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::InFlight;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
@@ -62,7 +63,7 @@ mod record;
 const WORD_BYTES: u64 = 8;
 /// log2 of the atomics between read and result.
 const IN_FLIGHT: usize = 7;
-const IN_FLIGHT_COUNT: usize = IN_FLIGHT + 1;
+pub(crate) const IN_FLIGHT_COUNT: usize = IN_FLIGHT + 1;
 const RING_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
 const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 /// Bits of a count of all requests that can wait.
@@ -116,6 +117,10 @@ pub struct Atomics {
     pub result: StreamTx<AtomicResult>,
     /// To control; registered.
     pub in_flight: Signal<Out, InFlight>,
+    /// Atomics that were taken and are not done; registered.
+    pub level: Signal<Out, Bits<LEVEL_BITS>>,
+    /// Those that read or write their word; registered.
+    pub executing: Signal<Out, Bits<IN_FLIGHT_COUNT>>,
 
     records: Memory<Progress, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
@@ -133,6 +138,7 @@ pub struct Atomics {
     turn_is_next: Reg<Bit>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
     in_flight_count: Reg<Bits<IN_FLIGHT_COUNT>>,
+    open_count: Reg<Bits<LEVEL_BITS>>,
     read_address: DFF<Bits<64>>,
     has_read: Reg<Bit>,
     word_write: DFF<WordWrite>,
@@ -287,6 +293,9 @@ impl Logic for Atomics {
         let free = Lock { next: bits::<TICKET_BITS>(0), called: bits::<TICKET_BITS>(0) };
         self.locks.write_data.next = select(clears, free, lock_after(found, draws, ends));
         self.in_flight_count.d.next = count_after(self.in_flight_count.q.val(), starts, ends);
+        self.executing.next = self.in_flight_count.q.val();
+        self.open_count.d.next = level_after(self.open_count.q.val(), stores, ends);
+        self.level.next = self.open_count.q.val();
 
         // A queue pair is in the ready queue once, while it has a request that may begin.
         let changes = stores || releases || tries || ends;
@@ -296,9 +305,8 @@ impl Logic for Atomics {
         self.ready_queue.rx.beat.next = queue_pair;
         self.records.write_enable.next = clears || changes;
         self.records.write_address.next = select(clears, sweep, queue_pair);
-        let empty = Progress { ticket, ..Default::default() };
         let queued = Progress { is_queued: next.is_queued || begins, ..next };
-        self.records.write_data.next = select(clears, empty, queued);
+        self.records.write_data.next = select(clears, Progress { ticket, ..Default::default() }, queued);
 
         self.periods.stores.next = stores;
         self.periods.ends.next = ends;

@@ -77,6 +77,8 @@ mod turns;
 /// log2 of the packets whose answer is awaited.
 const ORDER: usize = 5;
 const ORDER_COUNT: usize = ORDER + 1;
+/// Bits of a number of entries.
+pub(crate) const ENTRY_COUNT: usize = ENTRY_BITS + 1;
 /// log2 of the atomics between here and resolve: more than the stages between can hold.
 const ATOMICS: usize = 6;
 
@@ -124,6 +126,8 @@ pub struct Park {
     pub wqe: StreamTx<ReceiveWqe>,
     /// To resolve: operands of atomics, in the order of `passed`; registered.
     pub operands: StreamTx<AtomicOperands>,
+    /// Entries that hold a packet; a function of registers. During the sweep after reset those that are not free yet are among them.
+    pub entries_used: Signal<Out, Bits<ENTRY_COUNT>>,
 
     #[init(Memory::new(Storage::Block))]
     tokens: Memory<Admitted, ENTRY_BITS>,
@@ -133,7 +137,7 @@ pub struct Park {
     asks: Memory<Ask, ENTRY_BITS>,
     lists: Lists,
     #[init(Fifo::new(Storage::Block))]
-    free: Fifo<Bits<ENTRY_BITS>, ENTRY_BITS, 10>,
+    free: Fifo<Bits<ENTRY_BITS>, ENTRY_BITS, ENTRY_COUNT>,
     order: Fifo<Ordered, ORDER, ORDER_COUNT>,
     requests: Fifo<ReceiveWqeRequest, ORDER, ORDER_COUNT>,
     turns: Turns<Turn>,
@@ -161,6 +165,7 @@ impl Logic for Park {
         self.hold_registers();
         StreamTx::<ReceiveWqeRequest>::link(&mut self.request, &mut self.requests.tx);
         StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
+        self.entries_used.next = bits::<ENTRY_COUNT>(1 << ENTRY_BITS) - self.free.level.val();
         let clears = self.is_clearing.q.val();
         let sweep = self.sweep.q.val();
         if clears {

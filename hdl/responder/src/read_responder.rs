@@ -57,12 +57,14 @@
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
 use effect::{Effect, counts_of, dropped_of, effect_of};
-use queue::{Change, ReadyPairs};
+use finder::DUPLICATE_COUNT;
+use queue::{Change, READY_COUNT_BITS, ReadyPairs};
 use record::{Progress, Response, TURN_LOG2};
 use replays::ReplayTable;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{
     READ_COUNT_BITS, READ_SLOT_BITS, ReadRelease, ReadRequest, ReadsServed, ReadsWithdrawn,
@@ -93,6 +95,24 @@ const RESPONSES: usize = 7;
 const RESPONSE_COUNT: usize = RESPONSES + 1;
 /// A turn begins when there is room for all its responses: with at most this many waiting.
 const WAITING_MAX: u64 = 1 << TURN_LOG2;
+
+/// Levels of the pools of READs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReadPools {
+    /// Queue pairs that wait for a turn of responses.
+    pub turns: Bits<LEVEL_BITS>,
+    /// Duplicates that were not looked up.
+    pub duplicates: Bits<LEVEL_BITS>,
+}
+
+/// Gives the levels of the pools.
+#[kernel]
+fn pools_of(turns: Bits<READY_COUNT_BITS>, duplicates: Bits<DUPLICATE_COUNT>) -> ReadPools {
+    ReadPools {
+        turns: bit_cast::<LEVEL_BITS, READY_COUNT_BITS>(turns),
+        duplicates: bit_cast::<LEVEL_BITS, DUPLICATE_COUNT>(duplicates),
+    }
+}
 
 /// Answers READs and atomics; see the module.
 #[derive(Default, LogicBlock, Registers)]
@@ -130,6 +150,8 @@ pub struct ReadResponder {
     pub in_flight: Signal<Out, InFlight>,
     /// Counters; those of NAKs are registered.
     pub counts: Signal<Out, ReadResponderCounts>,
+    /// Levels of the pools of this stage; a function of registers.
+    pub pools: Signal<Out, ReadPools>,
 
     table: RequestTable,
     replays: ReplayTable,
@@ -194,8 +216,7 @@ impl Logic for ReadResponder {
         self.progresses.read_address.next = chosen;
         self.table.reads.next = reads;
         self.table.read_address.next = chosen;
-        let life = self.table.life.val();
-        let noted = self.table.noted.val();
+        let (life, noted) = (self.table.life.val(), self.table.noted.val());
         let released = self.ready_pairs.released.val();
         let progress = self.progresses.read_data.val();
         let replay = self.replays.replay.val();
@@ -255,8 +276,8 @@ impl Logic for ReadResponder {
         self.sequencer.turn_pair.next = turn_pair;
         self.sequencer.loses_turn.next = (effect.drops && is_turns) || aborts;
         self.sequencer.has_work.next = has_work;
-        let arrived = self.table.arrived.val();
-        self.sequencer.waits.next = slot.is_atomic && arrived == current.atomics && !is_replaying;
+        self.sequencer.waits.next =
+            slot.is_atomic && self.table.arrived.val() == current.atomics && !is_replaying;
         self.sequencer.ends_turn.next = self.turn.ends_turn.val();
 
         // The records after an event or a turn.
@@ -294,6 +315,7 @@ impl Logic for ReadResponder {
         self.sender.sweep.next = sweep;
         self.sender.makes.next = makes;
         self.in_flight.next = self.sender.in_flight.val();
+        self.pools.next = pools_of(self.ready_pairs.level.val(), self.replays.duplicates.val());
         let is_unknown = self.replays.is_unknown.val();
         self.counts.next = counts_of(self.sender.counts.val(), self.replays.is_answered.val(), is_unknown);
     }

@@ -37,18 +37,18 @@
 //!    it, unless the peer uses a fence (protocol 2.10).
 //!
 //! The stages document what they refuse. Protocol chapter 3.
-use crate::ack::Ack;
+use crate::ack::{Ack, OWING_BITS};
 use crate::admit::Admit;
-use crate::atomics::Atomics;
+use crate::atomics::{Atomics, IN_FLIGHT_COUNT};
 use crate::merge::{FailureMerge, InFlightCount};
 use crate::messages::{
     Admission, Admitted, AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult, ReceiveWqe,
     ReceiveWqeRequest, ResponderCounts, Scattered,
 };
-use crate::park::Park;
-use crate::read_responder::ReadResponder;
+use crate::park::{ENTRY_COUNT, Park};
+use crate::read_responder::{ReadPools, ReadResponder};
 use crate::resolve::Resolve;
-use crate::rq_prefetch::RqPrefetch;
+use crate::rq_prefetch::{PrefetchPools, RqPrefetch};
 use crate::scatter::Scatter;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{StreamRx, StreamTx};
@@ -56,6 +56,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
+use rnic_messages::pool::{LEVEL_BITS, level_of};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadRelease, ReadRequest, ReadsWithdrawn};
 use rnic_messages::receive::{AckNotice, PlaceCommand};
@@ -63,6 +64,27 @@ use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, S
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
+
+/// Levels of the pools of the responder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ResponderPools {
+    /// Packets between admission and place or the stages of READs and atomics, and reads of receive WQEs.
+    pub packets: Bits<LEVEL_BITS>,
+    /// Entries of park.
+    pub parked: Bits<LEVEL_BITS>,
+    /// Pools of receive WQEs.
+    pub prefetch: PrefetchPools,
+    /// Queue pairs that owe a reply.
+    pub replies: Bits<LEVEL_BITS>,
+    /// Pools of READs.
+    pub reads: ReadPools,
+    /// Responses to READs and atomics between the ready queue and gather.
+    pub read_responses: Bits<LEVEL_BITS>,
+    /// Atomics that are not done.
+    pub atomics: Bits<LEVEL_BITS>,
+    /// Those that read or write their word.
+    pub atomics_executing: Bits<LEVEL_BITS>,
+}
 
 /// The responder; see the module.
 #[derive(LogicBlock, Registers, Construct)]
@@ -159,6 +181,8 @@ pub struct Responder {
 
     /// Counters; registered.
     pub counts: Signal<Out, ResponderCounts>,
+    /// Levels of pools; registered.
+    pub pools: Signal<Out, ResponderPools>,
 
     admit: Admit,
     rq_prefetch: RqPrefetch,
@@ -178,6 +202,7 @@ pub struct Responder {
     protection: PulseSum<2>,
     duplicates: PulseSum<2>,
     duplicates_dropped: PulseSum<2>,
+    pools_held: DFF<ResponderPools>,
 }
 
 #[cfg(test)]
@@ -279,6 +304,18 @@ impl Logic for Responder {
         self.in_flight_count.vanishes.next = self.resolve.vanishes.val();
         self.in_flight_count.leaves.next = self.resolve.leaves.val();
         self.in_flight.next = self.in_flight_count.in_flight.val();
+
+        self.pools_held.d.next = ResponderPools {
+            packets: level_of(self.in_flight_count.in_flight.val()),
+            parked: bit_cast::<LEVEL_BITS, ENTRY_COUNT>(self.park.entries_used.val()),
+            prefetch: self.rq_prefetch.pools.val(),
+            replies: bit_cast::<LEVEL_BITS, OWING_BITS>(self.replies.owing.val()),
+            reads: self.read_responder.pools.val(),
+            read_responses: level_of(self.read_responder.in_flight.val()),
+            atomics: self.atomics.level.val(),
+            atomics_executing: bit_cast::<LEVEL_BITS, IN_FLIGHT_COUNT>(self.atomics.executing.val()),
+        };
+        self.pools.next = self.pools_held.q.val();
 
         let admit = self.admit.counts.val();
         let resolve = self.resolve.counts.val();

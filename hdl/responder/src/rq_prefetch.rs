@@ -71,12 +71,13 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::setup::{SetupEvent, SrqSetup};
 use step::{Offer, Offers, Rewrite, Step, burst_after, choice_of, is_chosen, may_grant, reason_after};
 use step::{step_after, step_decided};
 use walk::{Walk, walk_after};
 use wqe_grant::WqeGrant;
-use wqe_lines::WqeLines;
+use wqe_lines::{READ_COUNT_BITS, WqeLines};
 
 mod look;
 mod plan;
@@ -86,6 +87,34 @@ mod step;
 mod walk;
 mod wqe_grant;
 mod wqe_lines;
+
+/// Bits of a number of demands.
+const DEMAND_COUNT_BITS: usize = 11;
+
+/// Levels of the pools of receive WQEs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PrefetchPools {
+    /// Shared lines that are in the list of a ring.
+    pub lines: Bits<LEVEL_BITS>,
+    /// Reads of lines in flight.
+    pub reads: Bits<LEVEL_BITS>,
+    /// WQEs that were requested and are not here.
+    pub demands: Bits<LEVEL_BITS>,
+}
+
+/// Gives the levels of the pools, of which lines are counted while they are free.
+#[kernel]
+fn pools_of(
+    free_lines: Bits<LINE_BITS>,
+    reads: Bits<READ_COUNT_BITS>,
+    demands: Bits<DEMAND_COUNT_BITS>,
+) -> PrefetchPools {
+    PrefetchPools {
+        lines: bits::<LEVEL_BITS>(1 << SHARED_BITS) - bit_cast::<LEVEL_BITS, LINE_BITS>(free_lines),
+        reads: bit_cast::<LEVEL_BITS, READ_COUNT_BITS>(reads),
+        demands: bit_cast::<LEVEL_BITS, DEMAND_COUNT_BITS>(demands),
+    }
+}
 
 /// Prefetches the receive WQEs of all rings.
 #[derive(LogicBlock, Registers, Construct)]
@@ -124,6 +153,9 @@ pub struct RqPrefetch {
     pub fetches: Signal<Out, Bit>,
     /// A read has completed; registered.
     pub fetched: Signal<Out, Bit>,
+    /// Levels of the pools of this stage; a function of registers. During the sweep after reset, lines that are not free yet are in
+    /// use.
+    pub pools: Signal<Out, PrefetchPools>,
 
     grant: WqeGrant,
     wqe_lines: WqeLines,
@@ -135,7 +167,7 @@ pub struct RqPrefetch {
     #[init(Fifo::new(Storage::Block))]
     lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
     /// WQEs that were requested and are not here.
-    demands: Fifo<Demand, 10, 11>,
+    demands: Fifo<Demand, 10, DEMAND_COUNT_BITS>,
     /// Rings whose doorbell rang; the walk finds those for which this queue has no room.
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
     /// Rings that have room for a line, or have no WQE left.
@@ -174,6 +206,8 @@ impl Logic for RqPrefetch {
         self.wqe_lines.slot_valid.next = self.receive_slot_valid.val();
         self.fetches.next = self.wqe_lines.fetches.val();
         self.fetched.next = self.wqe_lines.fetched.val();
+        self.pools.next =
+            pools_of(self.lines.level.val(), self.wqe_lines.fetching.val(), self.demands.level.val());
         let step = self.step.q.val();
         let ring = self.ring.q.val();
         let reason = self.reason.q.val();
@@ -181,8 +215,7 @@ impl Logic for RqPrefetch {
         let found = self.found.q.val();
         let state = self.ring_records.state.val();
         let generation = state.attributes.generation;
-        let posted = self.receive_posted.val();
-        let rings = self.receive_posted_valid.val();
+        let (posted, rings) = (self.receive_posted.val(), self.receive_posted_valid.val());
         self.rung.rx.valid.next = rings;
         self.rung.rx.beat.next = posted.ring;
 

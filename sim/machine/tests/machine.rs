@@ -340,6 +340,7 @@ fn every_planted_fault_is_seen_by_its_monitor() -> Result<()> {
         (13, Rule::Handshake, "the vector of an interrupt changes"),
         (14, Rule::Answer, "the register slave answers without being asked"),
         (15, Rule::Frame, "the line waits inside a frame"),
+        (17, Rule::Pools, "an entry of a pool is lost"),
     ];
     for (fault, rule, what) in faults {
         let rules = rules_of_fault(fault)?;

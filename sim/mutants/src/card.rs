@@ -537,6 +537,21 @@ pub const FAULTS: &[Fault] = &[
         "interrupts are not moderated",
         "interrupts",
     ),
+    // Pools.
+    text(
+        "message-block-lost",
+        Kind::Lost,
+        ("outstanding", ".rx_valid([[freed_valid]] || is_sweeping)", "1'b0"),
+        "a block of outstanding messages is not given back",
+        "operations",
+    ),
+    text(
+        "receive-line-lost",
+        Kind::Lost,
+        ("rq_prefetch", "lines_rx_valid = clears || grant_given[43] || ([[frees]] && freed[11])", "1'b0"),
+        "a line of receive WQEs that a queue pair leaves behind is not given back",
+        "traffic",
+    ),
     // Control.
     signal(
         "foreign-doorbell-acts",

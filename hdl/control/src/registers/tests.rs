@@ -23,6 +23,11 @@ enum Message {
     Unmapped,
 }
 
+/// Tells whether an address is that of a counter or of the level of a pool.
+fn is_count(address: u64) -> bool {
+    (COUNTERS_BEGIN..COUNTERS_END).contains(&address) || (POOLS_BEGIN..POOLS_END).contains(&address)
+}
+
 /// The registers in plain Rust, from their tables.
 struct Model {
     values: BTreeMap<u64, u64>,
@@ -59,8 +64,7 @@ impl Model {
 
     fn write(&mut self, address: u64, data: u64, strobe: u64) {
         let Some(register) = register_at(address) else {
-            let is_counter = (COUNTERS_BEGIN..COUNTERS_END).contains(&address);
-            self.messages.extend((!is_counter).then_some(Message::Unmapped));
+            self.messages.extend((!is_count(address)).then_some(Message::Unmapped));
             return;
         };
         let mask = mask_of(register) & bytes_of(strobe);
@@ -177,7 +181,11 @@ impl World {
 fn draw_address(random: &mut Random) -> u64 {
     match random.random_range(0..12) {
         0 => 8 * random.random_range(0..0x1000),
-        1 => COUNTERS_END + 8 * random.random_range(0..2) - 8,
+        1 => {
+            *[COUNTERS_END, POOLS_BEGIN, POOLS_END].choose(random).expect("ends")
+                + 8 * random.random_range(0..2)
+                - 8
+        }
         2 => 1 << random.random_range(14..SPACE_BITS),
         3..=5 => 0x400 + 8 * random.random_range(0..12),
         6 => 0x800 + 8 * random.random_range(0..4),
@@ -229,7 +237,7 @@ fn registers_behave_as_their_tables_say() {
 
         let address = if random.random() { address } else { draw_address(&mut random) };
         let is_live = [at::STATUS, at::FATAL, at::ADMIN_DOORBELL, at::ADMIN_PROGRESS, at::INTERRUPT_PENDING];
-        if is_live.contains(&address) || (COUNTERS_BEGIN..COUNTERS_END).contains(&address) {
+        if is_live.contains(&address) || is_count(address) {
             continue;
         }
         assert_eq!(world.read(address), model.value(address), "round {round}: {address:x}");
@@ -338,6 +346,28 @@ fn every_counter_is_read_from_where_it_is_counted() {
         assert_eq!(value, expected, "{}", counter.name);
     }
     assert!(world.messages.is_empty(), "counters are mapped");
+}
+
+/// A level answers two cycles after its index, as late as it may.
+#[test]
+fn every_pool_is_read_at_its_offset() {
+    let mut world = World::new().in_lock_step();
+    for (index, pool) in map::POOLS.iter().enumerate() {
+        let mut delayed = [0; 2];
+        world.bench.block.read.next = true;
+        world.bench.block.read_address.next = bits(map::pool_offset(index).into());
+        for _ in 0..READ_CYCLES {
+            world.bench.settle();
+            let next = world.bench.block.counters.pool_index.val().to_u64();
+            world.bench.block.counters.pool_level.next = bits(0x3000 + delayed[1]);
+            delayed = [next, delayed[0]];
+            world.tick();
+        }
+        world.bench.settle();
+        let value = world.bench.block.read_data.val().to_u64();
+        assert_eq!(value, 0x3000 + index as u64, "{}", pool.name);
+    }
+    assert!(world.messages.is_empty(), "pools are mapped");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use crate::limits::{DOORBELL_PAGE_BYTES, LIMITS};
 use crate::opcode::OPCODES;
 use crate::pci::{BARS, CLASS, CONFIG_REGISTERS, DEVICE, REVISION, SUBSYSTEM, SUBSYSTEM_VENDOR, VENDOR};
 use crate::registers::{
-    BAR0_BYTES, COUNTER_BASE, COUNTERS, DROP_COUNTERS, LAYOUT_MAJOR, LAYOUT_MINOR, MAGIC, REGISTERS,
-    counter_offset,
+    BAR0_BYTES, COUNTER_BASE, COUNTERS, DROP_COUNTERS, LAYOUT_MAJOR, LAYOUT_MINOR, MAGIC, POOL_BASE, POOLS,
+    PoolLevel, REGISTERS, counter_offset, pool_offset,
 };
 use crate::state::ATTRIBUTES;
 use core::fmt::{self, Write};
@@ -141,6 +141,19 @@ pub fn c_header(out: &mut dyn Write) -> fmt::Result {
     }
     out.write_str(
         "RNIC_STATIC_ASSERT(RNIC_COUNTER_BASE + 8 * RNIC_COUNTERS <= RNIC_BAR0_BYTES, counters_fit_the_bar);\n",
+    )?;
+
+    heading(out, "Pools: byte offsets in BAR 0 of their levels, and the fields of a level")?;
+    writeln!(out, "#define RNIC_POOL_BASE {POOL_BASE:#06x}u")?;
+    writeln!(out, "#define RNIC_POOLS {}u", POOLS.len())?;
+    for (index, pool) in POOLS.iter().enumerate() {
+        writeln!(out, "#define RNIC_POOL_{} {:#06x}u", upper(pool.name), pool_offset(index))?;
+    }
+    for field in PoolLevel::RECORD.fields {
+        word_field(out, PoolLevel::RECORD.name, field)?;
+    }
+    out.write_str(
+        "RNIC_STATIC_ASSERT(RNIC_POOL_BASE + 8 * RNIC_POOLS <= RNIC_BAR0_BYTES, pools_fit_the_bar);\n",
     )?;
 
     heading(out, "Doorbells: byte offsets in a page of BAR 2, and their fields")?;

@@ -9,7 +9,8 @@ use crate::limits::LIMITS;
 use crate::opcode::OPCODES;
 use crate::pci::{BARS, CONFIG_REGISTERS};
 use crate::registers::{
-    BAR0_BYTES, COUNTER_BASE, COUNTERS, LAYOUT_MAJOR, LAYOUT_MINOR, REGISTERS, counter_offset,
+    BAR0_BYTES, COUNTER_BASE, COUNTERS, LAYOUT_MAJOR, LAYOUT_MINOR, POOL_BASE, POOLS, PoolLevel, REGISTERS,
+    counter_offset, pool_offset,
 };
 use crate::state::{
     ATTRIBUTES, AttributeMask, DRAWING, HARDWARE_TRANSITIONS, PERMISSIONS, Service, TRANSITIONS,
@@ -46,7 +47,7 @@ driver and `rnic_regs.h` are made from the same tables.
 
 1. [Conventions](#conventions)
 2. [PCI function](#pci-function): identity, BARs, configuration space
-3. [Registers](#registers) (BAR 0) and [counters](#counters)
+3. [Registers](#registers) (BAR 0), [counters](#counters) and [pools](#pools)
 4. [Doorbells](#doorbells) (BAR 2)
 5. [Queues](#queues) in host memory: WQEs, CQEs, EQEs
 6. [Admin queue](#admin-queue)
@@ -76,11 +77,13 @@ driver and `rnic_regs.h` are made from the same tables.
 |---|---|---|
 | 0 | `0x0000` to `{:#06x}` | [Registers](#registers) |
 | 0 | `{COUNTER_BASE:#06x}` to `{:#06x}` | [Counters](#counters) |
+| 0 | `{POOL_BASE:#06x}` to `{:#06x}` | [Pools](#pools) |
 | 2 | page x 4096 | [Doorbells](#doorbells), one page of 4 KiB for each process |
 | 4 | | [Table and pending bits](#bars) of MSI-X |
 
 ",
         COUNTER_BASE - 1,
+        POOL_BASE - 1,
         BAR0_BYTES - 1,
     )
 }
@@ -128,6 +131,7 @@ fn registers(out: &mut dyn Write) -> fmt::Result {
         "| `{COUNTER_BASE:#06x}` + 8 i | [counters](#counters) | RO | {} counters. |",
         COUNTERS.len()
     )?;
+    writeln!(out, "| `{POOL_BASE:#06x}` + 8 i | [pools](#pools) | RO | Levels of {} pools. |", POOLS.len())?;
     for register in REGISTERS {
         writeln!(out, "\n### {}\n\n{}\n", register.name, Plain(register.record.meaning))?;
         write!(out, "Offset `{:#06x}`", register.offset)?;
@@ -167,7 +171,25 @@ applies. So `frames_received` is the sum of these twenty and of `requests_receiv
             counter.section
         )?;
     }
-    Ok(())
+    pools(out)
+}
+
+fn pools(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("\n## Pools\n\n")?;
+    chapter(out, include_str!("../manual/pools.md"))?;
+    out.write_str("\n| Offset | Pool | In use | Zero when | Source |\n|---|---|---|---|---|\n")?;
+    for (index, pool) in POOLS.iter().enumerate() {
+        writeln!(
+            out,
+            "| `{:#06x}` | `{}` | {} | [`{}`](#poolrest) | {} |",
+            pool_offset(index),
+            pool.name,
+            Plain(pool.meaning),
+            pool.rest.name(),
+            pool.section
+        )?;
+    }
+    record(out, &PoolLevel::RECORD, Columns { bytes: false, skip_bits: 0 })
 }
 
 fn doorbells(out: &mut dyn Write) -> fmt::Result {

@@ -35,6 +35,7 @@ pub const QUEUE_RECORDS: &[&Record] = &[
 pub const VALUE_TABLES: &[&ValueTable] = &[
     &registers::FatalCode::TABLE,
     &registers::MemoryKind::TABLE,
+    &registers::PoolRest::TABLE,
     &doorbell::Arm::TABLE,
     &WqeOpcode::TABLE,
     &CompletionStatus::TABLE,

@@ -278,6 +278,12 @@ pub(super) fn after_message(turn: Turn, judged: Judged) -> Turn {
     }
 }
 
+/// Says whether a message that was judged leaves the pool.
+#[kernel]
+pub(super) fn leaves_pool(judged: Judged) -> Bit {
+    judged.verdict != Verdict::Stays
+}
+
 /// Says what follows a message.
 #[kernel]
 pub(super) fn step_after_message(turn: Turn, judged: Judged) -> Step {

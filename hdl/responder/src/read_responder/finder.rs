@@ -21,6 +21,8 @@ use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest};
 
 /// log2 of the duplicates between resolve and their release.
 const DUPLICATES: usize = 6;
+/// Bits of a number of duplicates.
+pub(super) const DUPLICATE_COUNT: usize = DUPLICATES + 1;
 
 /// State of the search.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -67,9 +69,11 @@ pub(super) struct Finder {
     pub is_done: Signal<Out, Bit>,
     /// What it asks for.
     pub found: Signal<Out, Found>,
+    /// Duplicates that were not looked up.
+    pub level: Signal<Out, Bits<DUPLICATE_COUNT>>,
 
     #[init(Fifo::new(Storage::Block))]
-    duplicates: Fifo<ReadRequest, DUPLICATES, 7>,
+    duplicates: Fifo<ReadRequest, DUPLICATES, DUPLICATE_COUNT>,
     #[init(Reg::new(Search::Idle))]
     search: Reg<Search>,
     cursor: DFF<Bits<READ_SLOT_BITS>>,
@@ -88,6 +92,7 @@ impl Logic for Finder {
     fn update(&mut self) {
         self.hold_registers();
         StreamRx::<ReadRequest>::link(&mut self.request, &mut self.duplicates.rx);
+        self.level.next = self.duplicates.level.val();
         let search = self.search.q.val();
         let again = self.duplicates.tx.beat.val();
         let walks = search == Search::Walk;

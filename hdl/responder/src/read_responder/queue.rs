@@ -13,7 +13,7 @@ use rnic_blocks::stream::Fifo;
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
-const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+pub(super) const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
 /// What happens to a queue pair in a cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -73,6 +73,8 @@ pub(super) struct ReadyPairs {
     pub head: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
     /// `head` is valid: a queue pair waits for its turn.
     pub has_head: Signal<Out, Bit>,
+    /// Queue pairs that wait for their turn.
+    pub level: Signal<Out, Bits<READY_COUNT_BITS>>,
 
     records: Memory<Released, QUEUE_PAIR_BITS>,
     queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
@@ -101,6 +103,7 @@ impl Logic for ReadyPairs {
         self.released.next = released;
         self.head.next = self.queue.tx.beat.val();
         self.has_head.next = self.queue.tx.valid.val();
+        self.level.next = self.queue.level.val();
     }
 }
 

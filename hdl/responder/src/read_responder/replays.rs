@@ -13,7 +13,7 @@
 //! 2. Each duplicate that was released is answered by a last response, or withdrawn, or its queue pair fails.
 //! 3. A release of a duplicate that is not dropped is looked up (`begins_search`) before it `repeats`.
 //! 4. At most one of `repeats`, `stores` and `keeps` follows a read, for the queue pair that was read.
-use super::finder::Finder;
+use super::finder::{DUPLICATE_COUNT, Finder};
 use super::record::{Life, Progress, Slot};
 use super::replay::{
     Action, Noted, Replay, action_of, ends_active, ends_waiting, has_begun, replay_after, replay_after_store,
@@ -98,6 +98,8 @@ pub(super) struct ReplayTable {
     pub is_sought: Signal<Out, Bit>,
     /// To ack: duplicates that get no answer; registered.
     pub withdrawn: StreamTx<ReadsWithdrawn>,
+    /// Duplicates that were not looked up.
+    pub duplicates: Signal<Out, Bits<DUPLICATE_COUNT>>,
 
     /// What becomes of the oldest duplicate, decided in the cycle before `repeats`.
     action: DFF<Action>,
@@ -119,6 +121,7 @@ impl Logic for ReplayTable {
         self.finder.slot.next = self.slot.val();
         self.replays.read_enable.next = self.reads.val();
         self.replays.read_address.next = self.read_address.val();
+        self.duplicates.next = self.finder.level.val();
         let replay = self.replays.read_data.val();
         let noted = self.noted.val().count;
         let life = self.life.val();

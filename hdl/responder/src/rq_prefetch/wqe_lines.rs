@@ -40,6 +40,9 @@ fn span_of(draft: Draft) -> HostSpan {
     }
 }
 
+/// Bits of a number of reads in flight, 64 at most.
+pub(crate) const READ_COUNT_BITS: usize = 7;
+
 /// The lines; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct WqeLines {
@@ -71,6 +74,8 @@ pub(super) struct WqeLines {
     pub wqe: StreamTx<ReceiveWqe>,
     /// Answers at `wqe`; registered.
     pub level: Signal<Out, Bits<ANSWER_COUNT_BITS>>,
+    /// Reads that the host has not answered; registered.
+    pub fetching: Signal<Out, Bits<READ_COUNT_BITS>>,
     /// A read was requested; registered.
     pub fetches: Signal<Out, Bit>,
     /// A read has completed; registered.
@@ -81,7 +86,7 @@ pub(super) struct WqeLines {
     /// For each place: the last read that ended there failed.
     #[init(Memory::new(Storage::Block))]
     errors: Memory<Bit, WQE_BITS>,
-    fetch_queue: Fifo<Fetch, 6, 7>,
+    fetch_queue: Fifo<Fetch, 6, READ_COUNT_BITS>,
     reads: RegisterSlice<HostSpan>,
     // Wide beats, with six levels behind the queue in scatter.
     #[init(Fifo::new(Storage::Block))]
@@ -105,6 +110,8 @@ impl Logic for WqeLines {
         self.hold_registers();
         StreamTx::<HostSpan>::link(&mut self.read, &mut self.reads.tx);
         StreamTx::<ReceiveWqe>::link(&mut self.wqe, &mut self.given.tx);
+
+        self.fetching.next = self.fetch_queue.level.val();
 
         // The address is computed a cycle later.
         let fetch_valid = self.fetch_valid.val();

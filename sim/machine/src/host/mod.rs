@@ -27,6 +27,7 @@ pub use write::{WriteRequest, WriteWord};
 use crate::monitor::dma::check_idle;
 use crate::monitor::order::OrderMonitor;
 use crate::monitor::overhear::Overheard;
+use crate::monitor::pools::Remains;
 use crate::monitor::posted::Posted;
 use crate::monitor::trail::{Moment, Trail};
 use crate::monitor::{Log, Rule};
@@ -203,6 +204,11 @@ impl Host {
     /// Monitor of the frames of the card's port, which knows what software has set up.
     pub fn port_mut(&mut self) -> &mut Monitor {
         self.overheard.port_mut()
+    }
+
+    /// What software has left on the card, as far as it can know.
+    pub fn remains(&mut self) -> Remains {
+        Remains { queues: self.posted.has_queues(&mut self.memory), ..Remains::default() }
     }
 
     /// Trail of events, for measurements.

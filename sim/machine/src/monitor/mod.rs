@@ -15,7 +15,7 @@
 //! | [`Rule::Wire`] | [`rnic_monitor`], informed by [`overhear`] | frames are those that the set-up and the frames before allow |
 //! | [`Rule::Counters`] | [`counters`] | each frame from the wire increments exactly one counter |
 //! | [`Rule::BusMaster`] | [`bus_master`] | no read, write or interrupt begins while the function is not bus master |
-//! | [`Rule::Pools`] | [`dma`] | nothing is in flight at the end |
+//! | [`Rule::Pools`] | [`dma`], [`pools`] | at the end nothing is in flight, and the pools of the card are in their first state |
 //!
 //! A violation is recorded with its time and ends the run at the next check: [`World`](crate::world::World) turns it into an
 //! error.
@@ -24,6 +24,7 @@ pub mod counters;
 pub mod dma;
 pub mod order;
 pub mod overhear;
+pub mod pools;
 pub mod posted;
 pub mod stream;
 pub mod trail;
@@ -59,7 +60,7 @@ pub enum Rule {
     Counters,
     /// A card that is not bus master begins nothing at its host.
     BusMaster,
-    /// Nothing is in flight at the end.
+    /// At the end nothing is in flight, and the card has given back what work has taken from its pools.
     Pools,
 }
 

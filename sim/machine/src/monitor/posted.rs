@@ -255,6 +255,13 @@ impl Posted {
         }
     }
 
+    /// Tells whether a queue pair or SRQ exists, as far as software can know.
+    pub fn has_queues(&mut self, memory: &mut Memory) -> bool {
+        self.read_answers(memory);
+        let are_queues = |kind| matches!(kind, ObjectKind::QueuePair | ObjectKind::SharedReceiveQueue);
+        self.objects.keys().any(|&(kind, _)| are_queues(kind))
+    }
+
     /// Takes the answers that software can see.
     fn read_answers(&mut self, memory: &mut Memory) {
         let Some(ring) = self.commands else { return };

@@ -10,6 +10,7 @@ use crate::host::{
 };
 use crate::monitor::bus_master::{BusMasterMonitor, Offer, Offers};
 use crate::monitor::counters::{self, Seen, Uncounted};
+use crate::monitor::pools::{self, Remains};
 use crate::monitor::stream::StreamMonitor;
 use crate::monitor::trail::Moment;
 use crate::monitor::{Log, Rule};
@@ -811,6 +812,11 @@ impl Card {
     /// Turns refused accesses that no test has taken into violations.
     pub fn note_faults(&mut self) {
         self.host.check_faults(&mut self.log);
+    }
+
+    /// Checks the levels of the pools of a card at rest, in the order of their registers.
+    pub fn check_pools(&mut self, now_ps: u64, levels: &[u64], remains: Remains) {
+        pools::check(&mut self.log, now_ps, levels, remains);
     }
 
     /// Reports what must not be left at the end of a run.

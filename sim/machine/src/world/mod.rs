@@ -27,10 +27,13 @@ pub use failure::Failure;
 
 use crate::host::{AccessError, Bar, Host, Operation, RegisterAccess, Ticket};
 use crate::monitor::counters::Seen;
+use crate::monitor::pools::{self, Remains};
 use crate::wire::record::Recorder;
 use crate::wire::{Direction, Frame, Station, WireCounts, WireOptions};
 use anyhow::{Context, Result, ensure};
-use rnic_layout::registers::{COUNTERS, REG_COUNTER_LATCH, counter_offset};
+use rnic_layout::registers::{
+    COUNTERS, Control, POOLS, REG_CONTROL, REG_COUNTER_LATCH, REG_STATUS, Status, counter_offset, pool_offset,
+};
 use rnic_stimulus::chance::Seed;
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -43,6 +46,9 @@ const ACCESS_PS_MAX: u64 = 100_000_000;
 const DRAIN_PS_MAX: u64 = 1_000_000_000;
 /// Simulated time for which a card at rest must stay at rest.
 const SETTLE_PS: u64 = 2_000_000;
+
+/// Simulated time within which a card at rest must have given back what its pools hold, if its last work was not seen at its ports.
+const GIVE_BACK_PS_MAX: u64 = 20_000_000;
 
 /// Simulated time within which a function-level reset must be done, as PCI Express has it.
 const FUNCTION_RESET_PS_MAX: u64 = 100_000_000_000;
@@ -562,14 +568,46 @@ impl World {
         (0..COUNTERS.len()).map(&mut read).collect()
     }
 
-    /// Runs the world until it is at rest, and checks what must hold then: nothing is in flight, the counters account for every
-    /// frame, and a test has taken each refused access.
+    /// Reads the levels of all pools of a card, in the order of [`POOLS`].
+    ///
+    /// # Errors
+    /// As [`access`](Self::access).
+    pub fn pools(&mut self, card: usize) -> Result<Vec<u64>, RegisterError> {
+        let mut read = |index| self.read_register(card, Bar::Registers, pool_offset(index).into());
+        (0..POOLS.len()).map(&mut read).collect()
+    }
+
+    /// Checks that a card at rest has given back what work has taken from its pools. One that has failed is not asked: it keeps what
+    /// it was at work on until it is reset.
+    fn check_pools(&mut self, card: usize) -> Result<(), RegisterError> {
+        let status = self.read_register(card, Bar::Registers, REG_STATUS.offset.into())?;
+        if Status::parse(&status.to_le_bytes()).is_ok_and(|status| status.fatal) {
+            return Ok(());
+        }
+        let control = self.read_register(card, Bar::Registers, REG_CONTROL.offset.into())?;
+        let runs =
+            Control::parse(&control.to_le_bytes()).is_ok_and(|control| control.enable && !control.quiesce);
+        let remains = Remains { stopped: !runs, ..self.cards[card].host_mut().remains() };
+        let end_ps = self.now_ps + GIVE_BACK_PS_MAX;
+        loop {
+            let levels = self.pools(card)?;
+            if pools::occupied(&levels, remains).next().is_none() || self.now_ps > end_ps {
+                let now_ps = self.now_ps;
+                self.cards[card].check_pools(now_ps, &levels, remains);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs the world until it is at rest, and checks what must hold then: nothing is in flight, the pools of the cards are in their
+    /// first state, the counters account for every frame, and a test has taken each refused access.
     ///
     /// # Errors
     /// If the world does not come to rest, or a rule is violated.
     pub fn finish(&mut self) -> Result<(), RegisterError> {
         self.rest()?;
         for card in 0..self.cards.len() {
+            self.check_pools(card)?;
             let snapshot = self.counters(card)?;
             let now_ps = self.now_ps;
             let card = &mut self.cards[card];

@@ -1,0 +1,54 @@
+//! Levels of pools: how many entries of a pool are in use.
+//!
+//! Each part of the card reports the levels of its pools to the registers ([`POOLS`](rnic_layout::registers::POOLS)).
+use crate::setup::InFlight;
+use rnic_kernel::prelude::*;
+
+/// Bits of the level of a pool.
+pub const LEVEL_BITS: usize = 16;
+
+/// Gives the level of a pool of which one entry is taken, one is given back, or both.
+#[kernel]
+pub fn level_after(level: Bits<LEVEL_BITS>, takes: Bit, gives: Bit) -> Bits<LEVEL_BITS> {
+    if takes && !gives {
+        level + 1
+    } else if gives && !takes {
+        level - 1
+    } else {
+        level
+    }
+}
+
+/// Gives the number of tokens that are in a section.
+#[kernel]
+pub fn level_of(in_flight: InFlight) -> Bits<LEVEL_BITS> {
+    in_flight.entered - in_flight.left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_counts_what_is_taken_and_not_given_back() {
+        for (level, takes, gives, expected) in [
+            (0, false, false, 0),
+            (0, true, false, 1),
+            (7, false, true, 6),
+            (7, true, true, 7),
+            (7, false, false, 7),
+            (0xfffe, true, false, 0xffff),
+            // An entry that is given back twice shows.
+            (0, false, true, 0xffff),
+        ] {
+            assert_eq!(level_after(bits(level), takes, gives), bits(expected), "{level} {takes} {gives}");
+        }
+    }
+
+    #[test]
+    fn the_level_of_a_section_is_what_entered_and_did_not_leave() {
+        for (entered, left, expected) in [(0, 0, 0), (9, 7, 2), (1, 0xfffe, 3)] {
+            assert_eq!(level_of(InFlight { entered: bits(entered), left: bits(left) }), bits(expected));
+        }
+    }
+}

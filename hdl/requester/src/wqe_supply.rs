@@ -1,0 +1,121 @@
+//! WqeSupply: from the doorbell of a send queue to its slots, in the order in which wqe_parse wants them.
+//!
+//! ```text
+//!                                            slot ──> slots (512)
+//!              ┌─────────────────────────────────────────┼──────────────────┐
+//!  posted ──┬──┼──────────┐                              v                  │
+//!           └──┼> ready_queue ──> wqe_fetch ─ bursts ─> wqe_pair ───────────┼──> wqe_slot
+//!              │     ^  again ──┘ ^ ^  │                 ^    └─> kept_slots│
+//!  setup ──────┼──────────────────┘ │  └───┐             └───────────┘  ^   │
+//!  resume ─────┼────────────────────┘      v                            │   │
+//!  kept_event ─┼───────────────────────────┼────────────────────────────┘   ├──> kept_answer
+//!              └───────────────────────────┼────────────────────────────────┘
+//!                                       wqe_read
+//! ```
+//!
+//! The blocks inside say how fast they are and what they guarantee; this one joins them. wqe_fetch has reserved the room of
+//! each slot that comes from the host.
+use crate::kept_slots::KeptSlots;
+use crate::messages::{FetchResume, KeptAnswer, KeptEvent, WqeBurst, WqeSlot};
+use crate::ready_queue::{COUNT_BITS as WAITING_BITS, ReadyQueue};
+use crate::sweep::SweepStep;
+use crate::wqe_fetch::{SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
+use crate::wqe_pair::WqePair;
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_messages::doorbell::SendsPosted;
+use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::setup::SetupEvent;
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
+
+/// From doorbells to slots; see the module.
+#[derive(LogicBlock, Registers, Construct)]
+pub struct WqeSupply {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// Clears the records after reset.
+    pub sweep: Signal<In, SweepStep>,
+    /// Bursts may begin.
+    pub enable: Signal<In, Bit>,
+    /// From control, in order.
+    pub setup: StreamRx<SetupEvent>,
+    /// From the doorbells: new producer index of a send queue.
+    pub posted: Signal<In, SendsPosted>,
+    /// `posted` is valid.
+    pub posted_valid: Signal<In, Bit>,
+    /// From wqe_parse: where to go on with a queue pair.
+    pub resume: StreamRx<FetchResume>,
+    /// From wqe_parse: what becomes of the slot that it has, or of slots that are kept.
+    pub kept_event: Signal<In, KeptEvent>,
+    /// To wqe_parse: whether slots are kept.
+    pub kept_answer: Signal<Out, KeptAnswer>,
+    /// To the host: up to eight slots to read; registered.
+    pub wqe_read: StreamTx<HostSpan>,
+    /// From the host: slots, in the order of the spans.
+    pub slot: Signal<In, Slot>,
+    /// `slot` is valid.
+    pub slot_valid: Signal<In, Bit>,
+    /// To wqe_parse: slots and their bursts.
+    pub wqe_slot: StreamTx<WqeSlot>,
+    /// Bursts that ever began, modulo 2^16: a sum of two registers.
+    pub burst_count: Signal<Out, Bits<16>>,
+    /// Queue pairs that wait for the fetch of their WQEs.
+    pub queues_waiting: Signal<Out, Bits<WAITING_BITS>>,
+    /// Slots that are reserved or in the queue of slots.
+    pub slots_used: Signal<Out, Bits<SLOT_COUNT_BITS>>,
+
+    ready_queue: ReadyQueue,
+    wqe_fetch: WqeFetch,
+    slots: Fifo<Slot, SLOT_QUEUE_BITS, SLOT_COUNT_BITS>,
+    kept_slots: KeptSlots,
+    wqe_pair: WqePair,
+}
+
+impl Logic for WqeSupply {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+
+        let sweep = self.sweep.val();
+        self.ready_queue.sweep.next = sweep;
+        self.wqe_fetch.sweep.next = sweep;
+        self.kept_slots.sweep.next = sweep;
+        self.wqe_fetch.enable.next = self.enable.val();
+        self.kept_slots.enable.next = self.enable.val();
+
+        let posted = self.posted.val();
+        let is_posted = self.posted_valid.val();
+        self.ready_queue.posted.next = posted.queue_pair;
+        self.ready_queue.posted_valid.next = is_posted;
+        self.wqe_fetch.posted.next = posted;
+        self.wqe_fetch.posted_valid.next = is_posted;
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(
+            &mut self.ready_queue.to_fetch,
+            &mut self.wqe_fetch.from_ready_queue,
+        );
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
+        StreamRx::<SetupEvent>::link(&mut self.setup, &mut self.wqe_fetch.setup);
+        StreamRx::<FetchResume>::link(&mut self.resume, &mut self.wqe_fetch.resume);
+        StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
+
+        // WqeFetch has reserved the room.
+        self.slots.rx.beat.next = self.slot.val();
+        self.slots.rx.valid.next = self.slot_valid.val();
+        StreamTx::<Slot>::join(&mut self.slots.tx, &mut self.wqe_pair.slots);
+        StreamTx::<WqeBurst>::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
+        self.wqe_fetch.slot_returned.next = self.wqe_pair.slot_returned.val();
+        StreamTx::<WqeSlot>::link(&mut self.wqe_slot, &mut self.wqe_pair.wqe_slot);
+
+        self.kept_slots.action.next = self.kept_event.val();
+        self.kept_slots.slot.next = self.wqe_pair.wqe_slot.beat.val();
+        self.kept_answer.next = self.kept_slots.answer.val();
+        StreamTx::<WqeBurst>::join(&mut self.kept_slots.bursts, &mut self.wqe_pair.kept_bursts);
+        StreamTx::<Slot>::join(&mut self.kept_slots.slots, &mut self.wqe_pair.kept_slots);
+
+        self.burst_count.next = self.wqe_fetch.burst_count.val() + self.kept_slots.burst_count.val();
+        self.queues_waiting.next = self.ready_queue.level.val();
+        self.slots_used.next = self.wqe_fetch.slots_used.val();
+    }
+}

@@ -52,8 +52,7 @@ use rnic_messages::receive::{AckNotice, PayloadReference, PlaceCommand, PlaceNot
 use rnic_messages::setup::{QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::LENGTH_BITS;
 use rnic_messages::sizes::VECTOR_BITS;
-use rnic_messages::transmit::TransmitToken;
-use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
+use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest, TransmitToken, departed_of};
 use rnic_packet::assemble::Assembler;
 use rnic_packet::crossing::{MacEntry, MacExit};
 use rnic_packet::mac::{MacReceive, MacTransmit};
@@ -466,6 +465,7 @@ impl<
         let packet = self.gather.token.beat.val();
         let is_launched = self.gather.token.valid.val() && self.address_vector.request.ready.val();
         self.address_vector.request.beat.next = packet;
+        self.requester.departed.next = departed_of(packet, is_launched);
         self.address_vector.frontier.next = self.requester.issued_psn.val();
         self.address_vector.frontier_valid.next = self.requester.issued_psn_valid.val();
         self.address_vector.request.valid.next = self.gather.token.valid.val();

@@ -37,6 +37,8 @@ pub const SOURCE_ADDRESSES: usize = 1 << SOURCE_ADDRESS_BITS;
 
 /// Bits of the generation of a queue pair (design decision 8).
 pub const GENERATION_BITS: usize = 8;
+/// Bits of an epoch: how often the cursor of a queue pair went back (design decision 8).
+pub const EPOCH_BITS: usize = 8;
 /// Bits of a free-running index of a send queue, in slots, or of a receive queue, in WQEs.
 pub const WORK_INDEX_BITS: usize = 16;
 /// Bits of a free-running index of a completion or event queue, in CQEs or EQEs.

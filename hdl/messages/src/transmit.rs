@@ -1,7 +1,7 @@
 //! Packets to send: from segmentation, acknowledgement and the read responder to the wire.
 use crate::host::HostSpan;
 use crate::packet::{EXTENDED_BITS, PacketToken};
-use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use crate::sizes::{EPOCH_BITS, GENERATION_BITS, QUEUE_PAIR_BITS};
 use rnic_kernel::prelude::*;
 
 /// Headers of a packet to send, except the fields of the path, which `address_vector` adds.
@@ -31,6 +31,37 @@ pub struct TransmitRequest {
     pub is_response: Bit,
     /// The packet is the last response to its READ, and no NAK in its place.
     pub ends_response: Bit,
+    /// Of a request: PSN after it, or after its last response if it is a READ.
+    pub next_psn: Bits<24>,
+    /// Of a request: epoch of its queue pair in which it was issued.
+    pub epoch: Bits<EPOCH_BITS>,
+}
+
+/// A request has left the card, as far as anything can hold it up there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Departed {
+    /// Index of the queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Generation of the queue pair.
+    pub generation: Bits<GENERATION_BITS>,
+    /// PSN after the request, or after its last response if it is a READ.
+    pub next_psn: Bits<24>,
+    /// Epoch of its queue pair in which it was issued.
+    pub epoch: Bits<EPOCH_BITS>,
+    /// It leaves in this cycle.
+    pub valid: Bit,
+}
+
+/// Tells of a packet that `leaves`.
+#[kernel]
+pub fn departed_of(packet: TransmitRequest, leaves: Bit) -> Departed {
+    Departed {
+        queue_pair: packet.queue_pair,
+        generation: packet.generation,
+        next_psn: packet.next_psn,
+        epoch: packet.epoch,
+        valid: leaves && !packet.is_response,
+    }
 }
 
 /// PSN up to which the packets of a queue pair have been issued.

@@ -7,7 +7,7 @@
 //!            ┌────────────────────────────────────────────────────────────┐
 //!  unit ────>│ cycles ─> time ─────────────────────────┐                  │
 //!  setup ───>│ path: timeout, generation ─┐            v                  │
-//!  issued ──>│ sent: unsent PSN ──────────┼─ look ─> judge ─┬─> expire ───┼──> expired (acknowledge)
+//!  departed ─>│ sent: next PSN, epoch ────┼─ look ─> judge ─┬─> expire ───┼──> expired (acknowledge)
 //!  set ─────>│ order: kind, una, attempt ─┤   ^             │             │
 //!            │ timer: deadline, order ────┘   └─ next index │             │
 //!            │    ^                                         │             │
@@ -16,9 +16,13 @@
 //! ```
 //!
 //! Nobody starts or stops a timer: a visit compares what is there. A timer of acknowledgements runs while the PSN
-//! after the last packet, which issue writes, is not the oldest unacknowledged PSN, which acknowledge writes; so
-//! a packet that leaves while the last acknowledgement arrives is never without a timer. A timer starts anew when
-//! the order is not the one that it was started for.
+//! after the last packet that has left the card is beyond the oldest unacknowledged PSN, which acknowledge writes;
+//! so a packet that leaves while the last acknowledgement arrives is never without a timer. A timer starts anew
+//! when the order is not the one that it was started for.
+//!
+//! A packet that was issued may wait in the card, behind the payload of others or behind a wire that is held up.
+//! No peer can answer it yet, so its timer does not run. After the cursor has gone back the same is true until
+//! the first packet of the new epoch leaves: packets of the epoch before do not count.
 //!
 //! Time is counted in units of 4.096 us, `unit` cycles each; zero counts as one. T is 2^timeout units, the delay
 //! of an RNR NAK that of its code, rounded up to units. Deadlines are compared modulo 2^33.
@@ -27,8 +31,8 @@
 //! waits.
 //!
 //! 1. A timer expires no earlier than T after its start, and no later than 4T or 3,584 cycles, whichever is more,
-//!    plus the cycles in which `expired` waits: at 250 MHz within 4T for every timeout. It starts with the first
-//!    packet in flight, and anew with each order of another `una_psn`, `attempt` or `kind`.
+//!    plus the cycles in which `expired` waits: at 250 MHz within 4T for every timeout. It starts when the oldest
+//!    unacknowledged packet leaves the card, and anew with each order of another `una_psn`, `attempt` or `kind`.
 //! 2. An RNR wait ends no earlier than the delay of its code after its order.
 //! 3. An expiry starts the next period; so one that comes too late for acknowledge costs nothing, and a queue
 //!    pair waits at `expired` at most once.
@@ -36,7 +40,7 @@
 //! 5. Every memory has one writer.
 //!
 //! Protocol 1.6, 2.6, 2.7.
-use crate::messages::{Expired, IssuedWrite, RNR_CODE_BITS, TimerOrder, TimerSet};
+use crate::messages::{Expired, RNR_CODE_BITS, TimerOrder, TimerSet};
 use crate::sweep::SweepStep;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::memory::Memory;
@@ -45,6 +49,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::syndrome::rnr_timer_us;
 use rnic_messages::setup::SetupEvent;
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
+use rnic_messages::transmit::Departed;
 use rules::{
     Action, Look, Sent, TIME_BITS, Timer, TimerPath, action_of, expired_of, look_of, path_of, period_of,
     sent_of, ticks, timer_after,
@@ -79,8 +84,8 @@ pub struct AckTimer {
     pub unit: Signal<In, Bits<TIMER_UNIT_BITS>>,
     /// From control; acknowledge must have taken the event before. `ready` is always high.
     pub setup: StreamRx<SetupEvent>,
-    /// From issue: counts of the queue pair.
-    pub issued: Signal<In, IssuedWrite>,
+    /// From gather: a request leaves the card.
+    pub departed: Signal<In, Departed>,
     /// From acknowledge.
     pub set: Signal<In, TimerSet>,
     /// `set` is valid.
@@ -88,6 +93,7 @@ pub struct AckTimer {
     /// To acknowledge; registered.
     pub expired: StreamTx<Expired>,
 
+    departed_held: Reg<Departed>,
     paths: Memory<TimerPath, QUEUE_PAIR_BITS>,
     sent: Memory<Sent, QUEUE_PAIR_BITS>,
     orders: Memory<TimerOrder, QUEUE_PAIR_BITS>,
@@ -120,9 +126,11 @@ impl Logic for AckTimer {
         self.paths.write_enable.next = self.setup.valid.val() || is_sweeping;
         self.paths.write_address.next = select(is_sweeping, sweep_index, event.queue_pair);
         self.paths.write_data.next = path_of(event, is_sweeping);
-        self.sent.write_enable.next = self.issued.val().valid || is_sweeping;
-        self.sent.write_address.next = select(is_sweeping, sweep_index, self.issued.val().queue_pair);
-        self.sent.write_data.next = sent_of(self.issued.val().issued, is_sweeping);
+        self.departed_held.d.next = self.departed.val();
+        let departed = self.departed_held.q.val();
+        self.sent.write_enable.next = departed.valid || is_sweeping;
+        self.sent.write_address.next = select(is_sweeping, sweep_index, departed.queue_pair);
+        self.sent.write_data.next = sent_of(departed, is_sweeping);
         let set = self.set.val();
         self.orders.write_enable.next = self.set_valid.val() || is_sweeping;
         self.orders.write_address.next = select(is_sweeping, sweep_index, set.queue_pair);

@@ -116,7 +116,7 @@ pub struct Issue {
     pub invalidate: StreamTx<Invalidation>,
     /// To the pool: a message.
     pub message: Signal<Out, MessageWrite>,
-    /// To the pool and to ack_timer: counts of the queue pair.
+    /// To the pool: counts of the queue pair.
     pub issued: Signal<Out, IssuedWrite>,
     /// Bursts whose packets have left, free-running; registered.
     pub burst_count: Signal<Out, Bits<16>>,
@@ -245,7 +245,7 @@ impl Logic for Issue {
         };
         if writes {
             self.has_command.d.next = is_sent;
-            self.command.d.next = command_of(packet, record, answers);
+            self.command.d.next = command_of(packet, record, after, answers);
             self.is_sent.d.next = is_sent;
             self.inline_left.d.next = packet.inline_count;
             self.step.d.next = step_after_write(packet);

@@ -8,7 +8,7 @@ use crate::wqe::SGE_BITS;
 use rnic_kernel::prelude::*;
 use rnic_messages::packet::EXTENDED_BITS;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
+use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
 /// Width of the number of a pool block: the first 2^10 blocks are the homes of the queue pairs, the others are
 /// shared.
@@ -26,8 +26,6 @@ pub const PSN_WINDOW_BITS: usize = 15;
 /// `log2` of the bytes above which a message is long; a long one is segmented in quanta of that size
 /// (design decision 10).
 pub const QUANTUM_BITS: usize = 14;
-/// Width of an epoch: how often the cursor of a queue pair went back (design decision 8).
-pub const EPOCH_BITS: usize = 8;
 /// Width of a lap: how often wqe_parse has moved the index of wqe_fetch other than slot by slot.
 pub const LAP_BITS: usize = 2;
 /// Most slots in a burst.
@@ -595,6 +593,8 @@ pub struct TimerOrder {
     pub una_psn: Bits<24>,
     /// Retries since `una_psn` moved, modulo 8.
     pub attempt: Bits<ATTEMPT_BITS>,
+    /// Epoch of the packets that are waited for.
+    pub epoch: Bits<EPOCH_BITS>,
 }
 
 /// Order to the timer of a queue pair; there is no `ready`.

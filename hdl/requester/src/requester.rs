@@ -67,7 +67,7 @@ use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidat
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
-use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
+use rnic_messages::transmit::{Departed, GatherCommand, GatherFailure, IssuedPsn};
 
 /// Levels of the pools of the requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -140,6 +140,8 @@ pub struct Requester {
     pub issued_psn: Signal<Out, IssuedPsn>,
     /// `issued_psn` is valid; registered.
     pub issued_psn_valid: Signal<Out, Bit>,
+    /// From gather: a request leaves the card.
+    pub departed: Signal<In, Departed>,
     /// To gather: inline data of the packets; a function of registers.
     pub inline_slot: StreamTx<Slot>,
     /// From gather: packets that were not sent.
@@ -270,7 +272,7 @@ impl Logic for Requester {
 
         // Silence of the peer.
         self.ack_timer.unit.next = self.timer_unit.val();
-        self.ack_timer.issued.next = self.issue.issued.val();
+        self.ack_timer.departed.next = self.departed.val();
         self.ack_timer.set.next = self.acknowledge.timer_set.val();
         self.ack_timer.set_valid.next = self.acknowledge.timer_set_valid.val();
         StreamTx::<Expired>::join(&mut self.ack_timer.expired, &mut self.acknowledge.expired);

@@ -14,9 +14,11 @@ const ASKING_PACKETS: u32 = 32;
 /// So many messages may follow each other of which none has AckReq: three blocks of eight messages, since the last of a block may
 /// be a LOCAL_INVALIDATE, of which the wire sees nothing.
 const SILENT_MESSAGES_MAX: u32 = 23;
-/// Time for which a response may wait on the card before it counts, behind completions that the host is slow to take; and between
-/// the start of a timer, or its end, and the packet that is seen here. In picoseconds.
+/// Time for which a response may wait on the card before it counts, behind completions that the host is slow to take. In picoseconds.
 const UNREAD_PS: u64 = 20_000_000;
+/// Time between the start of a timer, when its packet leaves the queues of the card, and the end of that packet on the wire: two of the
+/// longest frames at 10 Gb/s. In picoseconds.
+const LEAVING_PS: u64 = 8_000_000;
 /// RETH of a WRITE that names no memory.
 const NO_BYTES: RethRepr = RethRepr { virtual_address: 0, remote_key: 0, dma_length: 0 };
 
@@ -204,8 +206,7 @@ impl Requester {
     fn go_back(&mut self, set_up: &SetUp, now_ps: u64, psn: Psn, findings: &mut Findings) {
         let timeout_ps = self.unit_ps << set_up.timeout;
         self.read(now_ps);
-        // The timer starts when the card issues a packet, which is before it is seen here.
-        let is_late = self.has_run_out(set_up, now_ps + UNREAD_PS.min(timeout_ps / 2));
+        let is_late = self.has_run_out(set_up, now_ps + LEAVING_PS.min(timeout_ps / 2));
         let may = psn.is_before(self.unsent) && (self.losses > 0 || is_late || self.overdue_ps.is_some());
         findings.ensure(Rule::RequestPsn, may, || {
             let since_ps = now_ps.saturating_sub(self.progress_ps);
@@ -216,9 +217,8 @@ impl Requester {
         });
         (self.message, self.packets) = (Message::Unknown, None);
         if is_late {
-            // The timer started again when it expired, which was before the WQE and the payload were fetched again.
-            self.progress_ps =
-                (self.progress_ps + timeout_ps).clamp(now_ps.saturating_sub(UNREAD_PS), now_ps);
+            // The timer starts again with this packet.
+            self.progress_ps = now_ps;
             self.unread_ps.clear();
             self.overdue_ps = None;
         } else if self.overdue_ps.take().is_none() {

@@ -514,6 +514,20 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         assert_eq!(bench.rules(), []);
         bench.sends(&send_only(SEND_PSN, 5));
     }),
+    (
+        Rule::RequestPsn,
+        "a timer runs from the departure of a packet, and again from that of its repetition",
+        |bench| {
+            // T is 80 us.
+            bench.monitor.register(REG_TIMER_UNIT.offset.into(), 10_000);
+            bench.sends(&send_only(SEND_PSN, 5));
+            bench.now_ps += 80_000_000;
+            bench.sends(&send_only(SEND_PSN, 5));
+            assert_eq!(bench.rules(), []);
+            bench.now_ps += 70_000_000;
+            bench.sends(&send_only(SEND_PSN, 5));
+        },
+    ),
     (Rule::RequestPsn, "a card that has gone on does not go back for a timer that had run out", |bench| {
         bench.sends(&send_only(SEND_PSN, 5));
         bench.now_ps += 2 * 4_096_000 + 1_000_000;

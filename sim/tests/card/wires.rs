@@ -45,13 +45,13 @@ struct Size {
     messages: usize,
     /// Bytes that a host has in flight.
     in_flight_bytes: usize,
-    /// Timeout: T is 262 us. The timer of a card runs from the issue of a packet, which then waits in the card behind READ responses
-    /// of 60 us and more; with a T of 33 us the card sends what has not left yet again.
+    /// Timeout: T is 33 us for one queue pair, less than a request may wait in the card before it leaves, and 262 us for many, which
+    /// wait for each other.
     timeout: u8,
 }
 
 const SIZES: [Size; 2] = [
-    Size { pairs: 1, messages: 60, in_flight_bytes: 48 << 10, timeout: 12 },
+    Size { pairs: 1, messages: 60, in_flight_bytes: 48 << 10, timeout: 9 },
     Size { pairs: 64, messages: 4, in_flight_bytes: 64 << 10, timeout: 12 },
 ];
 

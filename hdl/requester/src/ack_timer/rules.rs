@@ -1,9 +1,11 @@
 //! Rules of [`AckTimer`](super::AckTimer): when a timer runs, and what a visit makes of it (protocol 2.6, 2.7).
-use crate::messages::{Expired, Issued, TimerKind, TimerOrder};
+use crate::messages::{Expired, TimerKind, TimerOrder};
+use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::setup::SetupEvent;
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
+use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
+use rnic_messages::transmit::Departed;
 
 /// Width of the time in units: the longest period is 2^31 of them.
 pub(super) const TIME_BITS: usize = 33;
@@ -19,13 +21,14 @@ pub(super) struct TimerPath {
     pub generation: Bits<GENERATION_BITS>,
 }
 
-/// What issue has sent of a queue pair.
+/// What has left the card of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Sent {
-    /// A packet was sent since the records were cleared.
+    /// A packet has left since the records were cleared.
     pub is_valid: Bit,
-    /// PSN after the last packet.
-    pub unsent_psn: Bits<24>,
+    /// PSN after the last packet, or after its last response.
+    pub next_psn: Bits<24>,
+    pub epoch: Bits<EPOCH_BITS>,
     pub generation: Bits<GENERATION_BITS>,
 }
 
@@ -79,10 +82,15 @@ pub(super) fn path_of(event: SetupEvent, clears: Bit) -> TimerPath {
     TimerPath { runs: sends && !clears, timeout: event.path.timeout, generation: event.generation }
 }
 
-/// What issue has sent; `clears` clears it.
+/// What has left the card; `clears` clears it.
 #[kernel]
-pub(super) fn sent_of(issued: Issued, clears: Bit) -> Sent {
-    Sent { is_valid: !clears, unsent_psn: issued.unsent_psn, generation: issued.generation }
+pub(super) fn sent_of(departed: Departed, clears: Bit) -> Sent {
+    Sent {
+        is_valid: !clears,
+        next_psn: departed.next_psn,
+        epoch: departed.epoch,
+        generation: departed.generation,
+    }
 }
 
 /// Says whether a unit of time ends with a cycle; a unit of no cycles has one.
@@ -100,11 +108,17 @@ pub(super) fn period_of(order: TimerOrder, path: TimerPath, rnr_delay: Bits<TIME
     }
 }
 
+/// Says whether the oldest packet that is not acknowledged has left the card, in the newest epoch.
+#[kernel]
+pub(super) fn is_outstanding(sent: Sent, generation: Bits<GENERATION_BITS>, order: TimerOrder) -> Bit {
+    let is_current = sent.is_valid && sent.generation == generation && sent.epoch == order.epoch;
+    is_current && psn::is_after(sent.next_psn, order.una_psn)
+}
+
 /// Says whether a queue pair waits for something.
 #[kernel]
 pub(super) fn is_awaited(path: TimerPath, sent: Sent, order: TimerOrder) -> Bit {
-    let is_current = sent.is_valid && sent.generation == path.generation;
-    let is_outstanding = is_current && sent.unsent_psn != order.una_psn;
+    let is_outstanding = is_outstanding(sent, path.generation, order);
     match order.kind {
         TimerKind::Ack => path.runs && path.timeout.any() && is_outstanding,
         TimerKind::RnrWait => path.runs,

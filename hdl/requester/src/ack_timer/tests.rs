@@ -1,6 +1,6 @@
 //! The block beside its Verilog, and beside a model that knows when each timer was due.
 use super::*;
-use crate::messages::{ATTEMPT_BITS, Issued, TimerKind};
+use crate::messages::{ATTEMPT_BITS, TimerKind};
 use crate::testing::event;
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -40,7 +40,7 @@ impl World {
         self.cycle += 1;
         let block = &mut self.bench.block;
         block.setup.valid.next = false;
-        block.issued.next.valid = false;
+        block.departed.next.valid = false;
         block.set_valid.next = false;
         expired
     }
@@ -57,12 +57,14 @@ impl World {
         self.bench.block.setup.valid.next = true;
     }
 
-    fn sends(&mut self, queue_pair: usize, generation: u8, unsent_psn: u64) {
-        let generation = bits(generation.into());
-        self.bench.block.issued.next.issued =
-            Issued { unsent_psn: bits(unsent_psn), generation, ..Issued::default() };
-        self.bench.block.issued.next.queue_pair = bits(queue_pair as u64);
-        self.bench.block.issued.next.valid = true;
+    fn sends(&mut self, queue_pair: usize, generation: u8, next_psn: u64, epoch: u64) {
+        self.bench.block.departed.next = Departed {
+            queue_pair: bits(queue_pair as u64),
+            generation: bits(generation.into()),
+            next_psn: bits(next_psn),
+            epoch: bits(epoch),
+            valid: true,
+        };
     }
 
     fn sets(&mut self, queue_pair: usize, order: TimerOrder) {
@@ -75,7 +77,7 @@ impl World {
         self.moves_to(queue_pair, QpState::ReadyToSend, 1, timeout);
         self.sets(queue_pair, ack(6, 0));
         self.tick();
-        self.sends(queue_pair, 1, 7);
+        self.sends(queue_pair, 1, 7, 0);
         self.tick();
         self.cycle
     }
@@ -87,7 +89,17 @@ impl World {
 }
 
 fn ack(una_psn: u64, attempt: u64) -> TimerOrder {
-    TimerOrder { kind: TimerKind::Ack, rnr_code: bits(0), una_psn: bits(una_psn), attempt: bits(attempt) }
+    in_epoch(0, una_psn, attempt)
+}
+
+fn in_epoch(epoch: u64, una_psn: u64, attempt: u64) -> TimerOrder {
+    TimerOrder {
+        kind: TimerKind::Ack,
+        rnr_code: bits(0),
+        una_psn: bits(una_psn),
+        attempt: bits(attempt),
+        epoch: bits(epoch),
+    }
 }
 
 fn rnr_wait(code: u64, attempt: u64) -> TimerOrder {
@@ -178,11 +190,14 @@ fn progress_a_retry_and_an_rnr_wait_start_the_timer_anew() {
 #[test]
 fn a_timer_stops_when_nothing_is_awaited() {
     type Change = fn(&mut World);
-    let changes: [Change; 8] = [
+    let changes: [Change; 11] = [
         |world| world.sets(5, ack(7, 0)),
+        |world| world.sets(5, ack(8, 0)),
+        |world| world.sets(5, in_epoch(1, 6, 0)),
+        |world| world.sends(5, 1, 7, 255),
         |world| world.sets(5, TimerOrder { kind: TimerKind::Stop, ..ack(6, 0) }),
-        |world| world.sends(5, 1, 6),
-        |world| world.sends(5, 0, 7),
+        |world| world.sends(5, 1, 6, 0),
+        |world| world.sends(5, 0, 7, 0),
         |world| world.moves_to(5, QpState::Error, 1, 1),
         |world| world.moves_to(5, QpState::Reset, 2, 1),
         |world| world.moves_to(5, QpState::ReadyToSend, 2, 1),
@@ -200,13 +215,38 @@ fn a_timer_stops_when_nothing_is_awaited() {
     }
 }
 
+/// A packet may wait in the card for many times T, the first time and each time that it is sent again.
+#[test]
+fn the_timer_of_a_packet_that_waits_in_the_card_runs_from_its_departure() {
+    let (timeout, unit) = (1, 1024);
+    let t = unit << timeout;
+    let mut world = World::new(unit, Stalls::None);
+    world.moves_to(5, QpState::ReadyToSend, 1, timeout);
+    for epoch in [254, 255, 0, 1] {
+        world.sets(5, in_epoch(epoch, 6, epoch & 7));
+        world.tick();
+        // Packets of the epoch before leave meanwhile.
+        for _ in 0..5 {
+            assert_eq!(world.expires(t), None, "epoch {epoch}");
+            world.sends(5, 1, 9, (epoch + 255) & 255);
+        }
+        assert_eq!(world.expires(4 * t), None, "epoch {epoch}");
+        world.sends(5, 1, 7, epoch);
+        world.tick();
+        let since = world.cycle;
+        let (expired, cycle) = world.expires(4 * t).expect("the timer expires");
+        assert_eq!(expired, expiry(5, in_epoch(epoch, 6, epoch & 7)));
+        assert!(cycle - since >= t, "epoch {epoch}: {} cycles", cycle - since);
+    }
+}
+
 #[test]
 fn every_queue_pair_expires_once_a_period_however_slow_the_taker_is() {
     let mut world = World::new(1024, Stalls::None).in_lock_step();
     for queue_pair in 0..ROUND as usize {
         world.moves_to(queue_pair, QpState::ReadyToSend, 1, 4);
         world.sets(queue_pair, ack(6, 0));
-        world.sends(queue_pair, 1, 7);
+        world.sends(queue_pair, 1, 7, 0);
         world.tick();
     }
     let mut expired = vec![];
@@ -259,7 +299,8 @@ struct Model {
     timeout: u64,
     generation: u8,
     sent_generation: u8,
-    unsent_psn: u64,
+    next_psn: u64,
+    epoch: u64,
     order: TimerOrder,
     /// The last change of the above.
     since: u64,
@@ -272,8 +313,8 @@ struct Model {
 impl Model {
     /// Cycles of the period, if something is awaited.
     fn period(&self, unit: u64) -> Option<u64> {
-        let is_sent = self.sent_generation == self.generation;
-        let is_outstanding = is_sent && bits::<24>(self.unsent_psn) != self.order.una_psn;
+        let is_sent = self.sent_generation == self.generation && self.order.epoch == self.epoch;
+        let is_outstanding = is_sent && self.next_psn > self.order.una_psn.to_u64();
         match self.order.kind {
             TimerKind::RnrWait => self.runs.then(|| rnr_units(self.order.rnr_code.index()).to_u64() * unit),
             TimerKind::Ack => {
@@ -298,17 +339,18 @@ fn random_timers_expire_when_they_are_due() {
             timeout: 0,
             generation: 0,
             sent_generation: 255,
-            unsent_psn: 0,
+            next_psn: 0,
+            epoch: 0,
             order: TimerOrder::default(),
             since: 0,
             last: 0,
             started: None,
         }; 4];
-        for _ in 0..80_000 {
+        for _ in 0..120_000 {
             let place = world.random.random_range(0..4);
             let queue_pair = INDICES[place];
             let model = &mut models[place];
-            if world.random.random_range(0..1500) == 0 {
+            if world.random.random_range(0..2000) == 0 {
                 model.since = world.cycle;
                 model.last = world.cycle;
                 let random = &mut world.random;
@@ -324,18 +366,24 @@ fn random_timers_expire_when_they_are_due() {
                     }
                     1..6 => {
                         model.sent_generation = model.generation;
-                        model.unsent_psn = random.random_range(0..3);
-                        let Model { generation, unsent_psn, .. } = *model;
-                        world.sends(queue_pair, generation, unsent_psn);
+                        model.next_psn = random.random_range(0..6);
+                        // The newest epoch, or the one before.
+                        model.epoch = (model.order.epoch.to_u64()
+                            + u64::from(random.random_range(0..8) == 0) * 255)
+                            & 255;
+                        let Model { generation, next_psn, epoch, .. } = *model;
+                        world.sends(queue_pair, generation, next_psn, epoch);
                     }
                     _ => {
-                        let kinds = [TimerKind::Ack, TimerKind::Ack, TimerKind::RnrWait, TimerKind::Stop];
+                        let [ack, wait, stop] = [TimerKind::Ack, TimerKind::RnrWait, TimerKind::Stop];
+                        let kinds = [ack, ack, ack, ack, wait, stop];
                         let attempt = model.order.attempt + 1;
                         model.order = TimerOrder {
                             kind: *kinds.choose(random).unwrap(),
                             rnr_code: bits(random.random_range(1..8)),
                             una_psn: bits(random.random_range(0..3)),
                             attempt: attempt & ((1 << ATTEMPT_BITS) - 1),
+                            epoch: model.order.epoch + u64::from(random.random_range(0..8) == 0),
                         };
                         model.started = Some(world.cycle);
                         let order = model.order;

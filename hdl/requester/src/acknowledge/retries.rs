@@ -22,14 +22,13 @@ use super::record::{Peer, Progress};
 use super::response::{Fault, after_response, arrival_of, check_of, outcome_of, says_lost};
 use super::retry::{after_timeout, fails_in, recovery_of, timeout_of};
 use super::turn::{Turn, after_turn, closing_of};
-use crate::messages::{
-    ATTEMPT_BITS, BLOCK_BITS, Begun, EPOCH_BITS, Expired, Issued, MESSAGE_COUNT_BITS, Retired,
-};
+use crate::messages::{ATTEMPT_BITS, BLOCK_BITS, Begun, Expired, Issued, MESSAGE_COUNT_BITS, Retired};
 use crate::response_class::ResponseClass;
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::read::ResponseNotice;
+use rnic_messages::sizes::EPOCH_BITS;
 
 /// Retries of a queue pair; see the module.
 #[derive(Default, LogicBlock, Registers)]

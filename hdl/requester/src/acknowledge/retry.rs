@@ -54,6 +54,7 @@ pub(super) fn timer_set_of(queue_pair: Bits<QUEUE_PAIR_BITS>, progress: Progress
             rnr_code: progress.rnr_code,
             una_psn: progress.retired.una_psn,
             attempt: attempt_of(progress),
+            epoch: progress.retired.epoch,
         },
     }
 }

@@ -165,6 +165,8 @@ struct World {
     lives: BTreeMap<usize, SetupEvent>,
     /// What the timers were set to.
     timers: BTreeMap<usize, TimerOrder>,
+    /// Epochs, as the other stages know them.
+    epochs: BTreeMap<usize, u64>,
     // What is expected.
     models: BTreeMap<usize, Model>,
     completions_expected: Vec<CqeToken>,
@@ -553,6 +555,7 @@ impl World {
             lives: INDICES.map(|index| (index, SetupEvent::default())).into(),
             models: INDICES.map(|index| (index, Model::new())).into(),
             timers: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             completions_expected: vec![],
             failures_expected: vec![],
             counts: BTreeMap::new(),
@@ -608,6 +611,8 @@ impl World {
             let order = set.order;
             let found = (order.kind, order.una_psn.to_u64(), order.attempt.to_u64());
             assert_eq!(found, self.models[&index].timer(), "cycle {}: timer of {index:#x}", self.cycle);
+            let epoch = self.epochs.get(&index).copied().unwrap_or(0);
+            assert_eq!(order.epoch, epoch, "cycle {}: timer of {index:#x}", self.cycle);
             self.timers.insert(index, order);
         }
 
@@ -620,6 +625,7 @@ impl World {
         let issued = self.issued.get(&asked).copied().unwrap_or_default();
         let retired = block.retired.val();
         let retires = retired.valid.then(|| (retired.queue_pair.to_u64() as usize, retired.retired));
+        self.epochs.extend(retires.map(|(index, retired)| (index, retired.epoch.to_u64())));
         let freed = block.freed_valid.val().then(|| block.freed.val().to_u64() as usize + HOMES);
 
         if has_event {

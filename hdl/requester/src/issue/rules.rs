@@ -2,8 +2,8 @@
 //! leaves in the pool and in the record of its queue pair (protocol 2.1, 2.10, 2.11).
 use super::{IssueCounts, Step};
 use crate::messages::{
-    EPOCH_BITS, Issued, IssuedRead, LocalCompletion, OutstandingMessage, Packet, Retired, WqeCompletion,
-    WqeKind, invalidated_domain, invalidated_key,
+    Issued, IssuedRead, LocalCompletion, OutstandingMessage, Packet, Retired, WqeCompletion, WqeKind,
+    invalidated_domain, invalidated_key,
 };
 use crate::wqe::ATOMIC_BYTES;
 use rnic_blocks::logic::psn;
@@ -12,7 +12,7 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{AccessAnswer, Invalidation};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
-use rnic_messages::sizes::SPAN_BITS;
+use rnic_messages::sizes::{EPOCH_BITS, SPAN_BITS};
 use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 
 /// Packets of a queue pair.
@@ -297,7 +297,7 @@ pub(super) fn is_repeated(packet: Packet, record: Record) -> Bit {
 
 /// The first command of a packet, with the parts that have been counted.
 #[kernel]
-pub(super) fn command_of(packet: Packet, record: Record, answers: Answers) -> Command {
+pub(super) fn command_of(packet: Packet, record: Record, after: Record, answers: Answers) -> Command {
     Command {
         gather: GatherCommand {
             headers: TransmitRequest {
@@ -313,6 +313,8 @@ pub(super) fn command_of(packet: Packet, record: Record, answers: Answers) -> Co
                 payload_bytes: packet.payload_bytes,
                 is_response: false,
                 ends_response: false,
+                next_psn: after.next_psn,
+                epoch: after.epoch,
             },
             is_inline: packet.inline_count.any(),
             continues: packet.is_listed,

@@ -1,9 +1,10 @@
 use super::*;
-use crate::messages::{EPOCH_BITS, Issued, OutstandingMessage, WqeCompletion, WqeHeader, WqeKind};
+use crate::messages::{Issued, OutstandingMessage, WqeCompletion, WqeHeader, WqeKind};
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::read::READ_SLOT_BITS;
+use rnic_messages::sizes::EPOCH_BITS;
 use rnic_messages::transmit::TransmitRequest;
 
 fn random_packet(random: &mut Random) -> Packet {
@@ -234,6 +235,8 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
                         is_repeated,
                         is_response: false,
                         ends_response: false,
+                        next_psn: next[number],
+                        epoch: epochs[number],
                     },
                     is_inline: !data.is_empty(),
                     continues: packet.is_listed,

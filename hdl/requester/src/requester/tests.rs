@@ -469,6 +469,8 @@ impl World {
                     is_repeated: false,
                     is_response: false,
                     ends_response: false,
+                    next_psn: bits(0),
+                    epoch: bits(0),
                 },
                 is_inline: !judged.inline.is_empty(),
                 continues: packet.is_listed,
@@ -698,8 +700,10 @@ impl World {
         assert!(command.headers.ack_request || !expected.headers.ack_request);
         assert!(is_last || command.headers.ack_request == expected.headers.ack_request);
         pair.wire.push_back((pair.sent, is_last, pair.next_psn, command.headers.ack_request));
-        (expected.headers.psn, expected.headers.ack_request) =
-            (command.headers.psn, command.headers.ack_request);
+        // Nothing is sent twice, so there is one epoch.
+        let TransmitRequest { psn, next_psn, ack_request, .. } = command.headers;
+        (expected.headers.psn, expected.headers.next_psn) = (psn, next_psn);
+        expected.headers.ack_request = ack_request;
         if command.span_count < 2 {
             (command.second, expected.second) = (HostSpan::default(), HostSpan::default());
         }
@@ -741,6 +745,7 @@ impl World {
             (pair.sent, pair.sent_packets) = (pair.sent + 1, 0);
         }
         pair.next_psn = (pair.next_psn + psns) & PSN_MASK;
+        assert_eq!(command.headers.next_psn, u64::from(pair.next_psn));
     }
 
     /// Control is asked to invalidate a key: nothing of the queue pair is in flight then.

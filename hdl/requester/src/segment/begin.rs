@@ -2,13 +2,13 @@
 //! begin, and when wqe_parse is woken (protocol 2.1, design decision 10).
 use super::{LISTED_BITS, QUANTUM, Step};
 use crate::messages::{
-    CheckedWqe, EPOCH_BITS, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, QUANTUM_BITS, Retired, Sge, second_sge,
+    CheckedWqe, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, QUANTUM_BITS, Retired, Sge, second_sge,
 };
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::{PathMtu, QpState};
 use rnic_messages::setup::{SetupEvent, SetupKind};
-use rnic_messages::sizes::GENERATION_BITS;
+use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS};
 
 /// State of a queue pair, as commands set it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

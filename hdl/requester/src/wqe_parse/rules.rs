@@ -2,8 +2,8 @@
 //! the events make of the record of its queue pair (protocol 2.1, 2.3, 2.10).
 use super::Step;
 use crate::messages::{
-    BLOCK_BITS, BLOCK_MESSAGES, EPOCH_BITS, KeptAnswer, LAP_BITS, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS,
-    ParsedWqe, QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
+    BLOCK_BITS, BLOCK_MESSAGES, KeptAnswer, LAP_BITS, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe,
+    QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::vendor_error;
@@ -14,7 +14,7 @@ use rnic_layout::queue::send::WqeOpcode;
 use rnic_layout::state::{PathMtu, QpState, Service};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_messages::setup::{SetupEvent, SetupKind};
-use rnic_messages::sizes::{GENERATION_BITS, WORK_INDEX_BITS};
+use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS, WORK_INDEX_BITS};
 
 /// Most bytes of a message.
 pub(super) const LENGTH_MAX: u64 = rnic_layout::limits::MESSAGE_BYTES_MAX as u64;

@@ -9,12 +9,12 @@ fn path(timeout: u64) -> TimerPath {
     TimerPath { runs: true, timeout: bits(timeout), generation: bits(3) }
 }
 
-fn sent(unsent_psn: u64) -> Sent {
-    Sent { is_valid: true, unsent_psn: bits(unsent_psn), generation: bits(3) }
+fn sent(next_psn: u64) -> Sent {
+    Sent { is_valid: true, next_psn: bits(next_psn), epoch: bits(8), generation: bits(3) }
 }
 
 fn order(kind: TimerKind, una_psn: u64, attempt: u64) -> TimerOrder {
-    TimerOrder { kind, rnr_code: bits(0), una_psn: bits(una_psn), attempt: bits(attempt) }
+    TimerOrder { kind, rnr_code: bits(0), una_psn: bits(una_psn), attempt: bits(attempt), epoch: bits(8) }
 }
 
 #[test]
@@ -33,9 +33,10 @@ fn a_queue_pair_has_timers_in_rts_and_sqd() {
         assert_eq!(path_of(event, false), TimerPath { runs, ..path(14) }, "{state:?}");
         assert!(!path_of(event, true).runs, "{state:?}");
     }
-    let issued = Issued { unsent_psn: bits(7), generation: bits(3), ..Issued::default() };
-    assert_eq!(sent_of(issued, false), sent(7));
-    assert!(!sent_of(issued, true).is_valid);
+    let (next_psn, epoch, generation) = (bits(7), bits(8), bits(3));
+    let departed = Departed { next_psn, epoch, generation, queue_pair: bits(5), valid: true };
+    assert_eq!(sent_of(departed, false), sent(7));
+    assert!(!sent_of(departed, true).is_valid);
 }
 
 #[test]
@@ -57,8 +58,9 @@ fn a_unit_has_as_many_cycles_as_its_register_says_and_one_at_least() {
 }
 
 #[test]
-fn a_packet_is_awaited_until_the_last_psn_is_acknowledged() {
+fn a_packet_is_awaited_from_its_departure_until_it_is_acknowledged() {
     use TimerKind::{Ack, RnrWait, Stop};
+    let older = Sent { epoch: bits(7), ..sent(7) };
     let other = Sent { generation: bits(2), ..sent(7) };
     let none = Sent { is_valid: false, ..sent(7) };
     let still = TimerPath { runs: false, ..path(1) };
@@ -66,6 +68,12 @@ fn a_packet_is_awaited_until_the_last_psn_is_acknowledged() {
         (path(1), sent(7), order(Ack, 6, 0), true),
         (path(31), sent(0), order(Ack, 0xff_ffff, 0), true),
         (path(1), sent(7), order(Ack, 7, 0), false),
+        // The oldest packet waits in the card, behind one that was acknowledged.
+        (path(1), sent(7), order(Ack, 8, 0), false),
+        (path(1), sent(0xff_ffff), order(Ack, 2, 0), false),
+        // The cursor has gone back, and nothing has left since.
+        (path(1), older, order(Ack, 6, 0), false),
+        (path(1), older, order(RnrWait, 6, 0), true),
         (path(0), sent(7), order(Ack, 6, 0), false),
         (path(1), other, order(Ack, 6, 0), false),
         (path(1), none, order(Ack, 6, 0), false),

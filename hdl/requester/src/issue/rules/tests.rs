@@ -231,10 +231,9 @@ fn what_is_sent_again_moves_the_next_psn_and_not_the_unsent_one() {
         let issued = issued_of(packet, after);
         assert_eq!((issued.next_psn, issued.epoch), (bits(next), bits(EPOCH)));
         let was_sent = psn != 0xff_fffd;
-        assert_eq!(
-            command_of(packet, record(false), Answers::default()).gather.headers.is_repeated,
-            was_sent
-        );
+        let headers = command_of(packet, record(false), after, Answers::default()).gather.headers;
+        assert_eq!(headers.is_repeated, was_sent);
+        assert_eq!((headers.next_psn, headers.epoch), (bits(next), bits(EPOCH)));
         assert_eq!(counts_of(true, packet, record(false), outcome).packets_retransmitted, was_sent);
     }
 }
@@ -337,7 +336,7 @@ fn commands_have_the_counted_spans_and_then_one_of_the_list_each() {
             second_length: bits(20),
             ..packet(Success)
         };
-        let command = command_of(packet, record(false), answers);
+        let command = command_of(packet, record(false), record(false), answers);
         let gather = command.gather;
         assert_eq!((command.ends_burst, command.ends_turn), (true, false));
         assert_eq!(gather.span_count, bits(spans), "{is_read} {requests}");

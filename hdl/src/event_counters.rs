@@ -118,6 +118,7 @@ impl Logic for EventCounters {
         self.counters.pulses[line("duplicate_dropped")].next = responder.duplicate_dropped;
         self.counters.pulses[line("request_gap")].next = responder.request_gap;
         self.counters.pulses[line("requests_after_failure")].next = responder.requests_after_failure;
+        self.counters.pulses[line("share_exceeded")].next = responder.share_exceeded;
         self.counters.pulses[line("acknowledgements_sent")].next = responder.acknowledgements_sent;
         self.counters.pulses[line("nak_sequence_sent")].next = responder.nak_sequence_sent;
         self.counters.pulses[line("nak_invalid_request_sent")].next = responder.nak_invalid_request_sent;

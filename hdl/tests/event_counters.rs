@@ -34,6 +34,7 @@ const EVENTS: &[(&str, Raise)] = &[
     ("work_refused", |card| card.responder.next.work_refused = true),
     ("local_protection", |card| card.requester.next.local_protection = true),
     ("local_protection", |card| card.responder.next.local_protection = true),
+    ("share_exceeded", |card| card.responder.next.share_exceeded = true),
     ("duplicate_request", |card| card.responder.next.duplicate_request = true),
     ("duplicate_dropped", |card| card.responder.next.duplicate_dropped = true),
     ("request_gap", |card| card.responder.next.request_gap = true),

@@ -736,6 +736,7 @@ counters! {
     "host_write_errors", "Write requests that the host refused.", "design 3.1";
     "context_misses", "Contexts fetched from host memory.", "design decision 7";
     "stale_dropped", "WQEs, tokens and timers of an older generation that were dropped.", "design decision 8";
+    "share_exceeded", "Requests dropped because as much of their receive queue is parked as is free for all.", "design decision 3";
 }
 
 /// Returns the index of the counter with this name.

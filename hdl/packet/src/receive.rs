@@ -46,7 +46,7 @@ use rnic_messages::PacketToken;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
 use rnic_messages::frame::{Count, FrameOutcome};
 use rnic_messages::pool::LEVEL_BITS;
-use rnic_messages::receive::PayloadReference;
+use rnic_messages::receive::{PayloadReference, ROOM_BITS};
 
 /// Levels of the pools of the receive path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -110,6 +110,8 @@ pub struct Receive<
 
     /// To the responder: headers of requests.
     pub request_token: StreamTx<PacketToken>,
+    /// To the responder: free room of the buffer of requests, in units of 128 bytes; registered.
+    pub free_room: Signal<Out, Bits<ROOM_BITS>>,
     /// From place: the request whose payload is read next.
     pub reference: StreamRx<PayloadReference>,
     /// To place: payload of these requests.
@@ -219,6 +221,7 @@ impl<
         self.responses.commit.next = self.dispatch.commit_responses.val();
         self.responses.rollback.next = self.dispatch.rollback.val();
         StreamTx::<PacketToken>::link(&mut self.request_token, &mut self.requests.token_tx);
+        self.free_room.next = self.requests.room.val();
         StreamRx::<PayloadReference>::link(&mut self.reference, &mut self.requests.reference);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.request_payload, &mut self.requests.payload_tx);
         StreamTx::<PacketToken>::link(&mut self.response_token, &mut self.responses.token_tx);

@@ -37,7 +37,7 @@ use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::pool::LEVEL_BITS;
-use rnic_messages::receive::PayloadReference;
+use rnic_messages::receive::{PayloadReference, ROOM_BITS};
 use rnic_messages::sizes::{CELL_BITS, SPAN_BITS};
 
 /// Bits of the number of a beat in its cell; at 64 bits a cell has 16.
@@ -153,6 +153,8 @@ pub struct RequestBuffer<
     /// Their payload; a function of registers.
     pub payload_tx: StreamTx<Beat<DATA, BYTES>>,
 
+    /// Room that no packet has, in units of 128 bytes, rounded down; registered.
+    pub room: Signal<Out, Bits<ROOM_BITS>>,
     /// Cells in use; a function of registers.
     pub cells_used: Signal<Out, Bits<LEVEL_BITS>>,
     /// Packets whose token has not left; registered.
@@ -166,6 +168,7 @@ pub struct RequestBuffer<
     #[init(Fifo::new(Storage::Distributed))]
     references: Fifo<PayloadReference, REFERENCES, REFERENCE_COUNT>,
 
+    room_held: DFF<Bits<ROOM_BITS>>,
     /// Of the packet that is being received: the cell of its last beat, and the place of the next one.
     cell: DFF<Bits<CELL_BITS>>,
     place: Reg<Bits<PLACE_BITS>>,
@@ -192,6 +195,10 @@ impl<
 {
     const BEAT_BYTES: u64 = DATA as u64 / 8;
     const CELL_BEATS_LOG2: usize = cell_beats_log2(ADDRESS, BYTES);
+    /// Cells that packets can have.
+    const CELLS: u64 = cell_count(ADDRESS, BYTES) - 1;
+    /// log2 of the cells in a unit of room.
+    const UNIT_CELLS_LOG2: u64 = (8 - (cell_beats_log2(ADDRESS, BYTES) + BYTES)) as u64;
 }
 
 impl<
@@ -209,6 +216,9 @@ impl<
         StreamRx::<PayloadReference>::link(&mut self.reference, &mut self.references.rx);
 
         self.cells_used.next = self.cells.level.val();
+        let free_cells = bits::<LEVEL_BITS>(Self::CELLS) - self.cells.level.val();
+        self.room_held.d.next = (free_cells >> Self::UNIT_CELLS_LOG2).get_bits::<ROOM_BITS>(0);
+        self.room.next = self.room_held.q.val();
         self.packets.next = self.tokens.level.val();
 
         // In: payload at once, into a new cell where one begins; token when the frame is accepted.

@@ -55,7 +55,7 @@
 use crate::messages::{Admission, AdmitCounts, Stop};
 use check::{Findings, findings_of, needs_wqe};
 use forward::{admitted_of, is_forwarded, operands_of, ring_of};
-use outcome::{counts_of, outcome_of};
+use outcome::{counts_of, outcome_of, within_share};
 use posted_wqes::PostedWqes;
 use record::{AdmitPath, AdmitRecord, QueuePairs, Stopped};
 use record::{path_of, record_after, record_set, record_write_of, stopped_write_of};
@@ -118,6 +118,8 @@ pub struct Admit {
     pub admitted: StreamTx<Admission>,
     /// Ring of the packet that may be forwarded in the next cycle; a function of registers.
     pub next_ring: Signal<Out, Bits<RECEIVE_RING_BITS>>,
+    /// From park: the ring has its share of what is parked; of the ring that `next_ring` was a cycle ago.
+    pub exceeds_share: Signal<In, Bit>,
     /// To control: SRQs that hold fewer WQEs than their limit; registered.
     pub srq_limit: StreamTx<SrqLimitNotice>,
     /// A packet was forwarded to `admitted`; registered.
@@ -233,7 +235,8 @@ impl Logic for Admit {
         // Decisions.
         let found = self.findings.q.val();
         let decides = step == Step::Decide;
-        let outcome = outcome_of(step == Step::Flush, token, path, record, found);
+        let deserved = outcome_of(step == Step::Flush, token, path, record, found);
+        let outcome = within_share(deserved, self.exceeds_share.val());
         let after = record_after(record, token, found, outcome);
         let forwards = is_forwarded(decides, outcome, token.payload_bytes);
         let ring = ring_of(path);
@@ -252,10 +255,9 @@ impl Logic for Admit {
         self.counts.next = self.counted.q.val();
 
         // Setup events, and the next step. The sweep stays at a queue pair until nothing is left to flush.
-        let rings = self.receive_posted_valid.val();
         let stops = self.stop_valid.val();
         let restarts = is_of_pair && event.kind == SetupKind::Restart;
-        let setting = setting_of(step, is_of_pair, rings, stops);
+        let setting = setting_of(step, is_of_pair, self.receive_posted_valid.val(), stops);
         let set = record_set(record, event, restarts);
         self.setup.ready.next = setting.sets;
         self.srq_setup.ready.next = setting.sets_srq;
@@ -290,7 +292,7 @@ impl Logic for Admit {
         self.served.write_address.next = self.reads_served.val().queue_pair;
         self.served.write_data.next = self.reads_served.val().count;
         self.posted_wqes.receive_posted.next = self.receive_posted.val();
-        self.posted_wqes.receive_posted_valid.next = rings;
+        self.posted_wqes.receive_posted_valid.next = self.receive_posted_valid.val();
         self.posted_wqes.empties.next = setting.clears || (setting.applies && restarts);
         self.posted_wqes.emptied.next = select(setting.clears, swept, event.queue_pair);
         self.posted_wqes.sets_srq.next = setting.sets_srq;

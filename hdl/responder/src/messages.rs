@@ -263,6 +263,8 @@ pub struct AdmitCounts {
     pub request_gap: Bit,
     /// A request was dropped because an earlier one of its queue pair has failed.
     pub requests_after_failure: Bit,
+    /// A request was dropped because as much of its ring is parked as is free for all.
+    pub share_exceeded: Bit,
 }
 
 /// Counters of [`Resolve`](crate::resolve::Resolve); each bit is high for one cycle per event.
@@ -334,6 +336,8 @@ pub struct ResponderCounts {
     pub request_gap: Bit,
     /// A request was dropped because an earlier one of its queue pair has failed.
     pub requests_after_failure: Bit,
+    /// A request was dropped because as much of its ring is parked as is free for all.
+    pub share_exceeded: Bit,
     /// An ACK was sent.
     pub acknowledgements_sent: Bit,
     /// A NAK 0x60, PSN sequence error, was sent.

@@ -35,11 +35,19 @@
 //! `order` already stays parked. The list is tried again when a read of its ring has completed, at once if that was since its
 //! last pass began. So no read is missed, whenever it completes.
 //!
+//! A ring has a share: when its parked packets hold as many entries as are free, or as much room of the receive buffer,
+//! admission drops what comes for it, as if the wire had lost it. So one ring has half of the pool at most, however fast its
+//! packets come, and others park as before.
+//!
+//! A packet that admission has dropped is here only because its payload waits in the receive buffer. It passes at once,
+//! whatever is parked: so packets that nobody wants hold neither entries nor cells.
+//!
 //! Latency 3 cycles from `admitted` to `passed`, and with a receive WQE 9. One event a cycle, so three cycles for a packet that
 //! is parked and one for every other packet; scatter takes one in three. A list of one ring is emptied at 3.04 cycles a
 //! packet while others come, which is faster than they come from one sender (3.4), and at 2 alone.
 //!
-//! 1. Packets of a ring pass in the order of `admitted`, each once, whatever waits.
+//! 1. Packets of a ring pass in the order of `admitted`, each once, whatever waits; but a packet that was dropped, and is not
+//!    the first one of a generation, passes before those that are parked.
 //! 2. A packet that takes a WQE passes with the answer to its own request; the answers to others are dropped, and were
 //!    without a WQE (rule 3 of `WqeGrant`).
 //! 3. An entry is free, or holds one packet. None is lost.
@@ -54,7 +62,7 @@
 //!
 //! Reset sweeps the records of all rings and frees all entries, in 2,048 cycles. Protocol 3.7, 4.5; design decision 3.
 use crate::messages::{
-    ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, ReceiveWqe, ReceiveWqeRequest,
+    ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, Decision, ReceiveWqe, ReceiveWqeRequest,
 };
 use ask_gate::AskGate;
 use list::{ENTRY_BITS, Event, Ordered, RING_BITS, Turn, action_of, next_event};
@@ -63,13 +71,16 @@ use pause::Pause;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, TurnQueue};
 use rnic_kernel::prelude::*;
+use rnic_messages::receive::ROOM_BITS;
 use rnic_messages::sizes::GENERATION_BITS;
+use share::{Share, UNITS_BITS, units_of};
 use turns::Turns;
 
 mod ask_gate;
 mod list;
 mod lists;
 mod pause;
+mod share;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -78,7 +89,7 @@ mod turns;
 const ORDER: usize = 5;
 const ORDER_COUNT: usize = ORDER + 1;
 /// Bits of a number of entries.
-pub(crate) const ENTRY_COUNT: usize = ENTRY_BITS + 1;
+pub(crate) const ENTRY_COUNT: usize = list::ENTRY_COUNT;
 /// log2 of the atomics between here and resolve: more than the stages between can hold.
 const ATOMICS: usize = 6;
 
@@ -87,6 +98,21 @@ const ATOMICS: usize = 6;
 struct Ask {
     takes_wqe: Bit,
     generation: Bits<GENERATION_BITS>,
+    /// Room that its payload takes.
+    units: Bits<UNITS_BITS>,
+}
+
+/// Gives what is kept of a packet for its requests.
+#[kernel]
+fn ask_of(packet: Admitted) -> Ask {
+    Ask { takes_wqe: packet.takes_wqe, generation: packet.generation, units: units_of(packet.payload_bytes) }
+}
+
+/// Says whether a packet waits for no other: admission has dropped it, and it does not begin a generation, which resolve must see
+/// before the packets of it.
+#[kernel]
+fn passes_at_once(packet: Admitted) -> Bit {
+    packet.decision == Decision::Drop && !packet.starts_generation
 }
 
 /// The packet of a turn, on its way to the order.
@@ -110,6 +136,10 @@ pub struct Park {
     pub admitted: StreamRx<Admission>,
     /// From admission: ring of the packet that may come in the next cycle.
     pub next_ring: Signal<In, Bits<RING_BITS>>,
+    /// Free room of the receive buffer, in units of 128 bytes; registered.
+    pub free_room: Signal<In, Bits<ROOM_BITS>>,
+    /// To admission: the ring has its share of what is parked; of the ring that `next_ring` was a cycle ago; a function of registers.
+    pub exceeds_share: Signal<Out, Bit>,
     /// To the prefetch: requests for receive WQEs; registered.
     pub request: StreamTx<ReceiveWqeRequest>,
     /// From the prefetch: its answers, in the order of the requests; `ready` is combinational.
@@ -142,6 +172,7 @@ pub struct Park {
     requests: Fifo<ReceiveWqeRequest, ORDER, ORDER_COUNT>,
     turns: Turns<Turn>,
     ask_gate: AskGate,
+    share: Share,
     pause: Pause,
     wake_queue: TurnQueue<RING_BITS, 12>,
     #[init(Fifo::new(Storage::Block))]
@@ -180,7 +211,6 @@ impl Logic for Park {
         // In: a packet is written into a free entry. Turns leave room in `order` for those that admission has begun.
         let admission = self.admitted.beat.val();
         let level = self.order.level.val();
-        let is_half_full = level.get_bits::<2>(4).any();
         let may_admit = !(level.get_bit(5) || level.get_bits::<2>(3).all());
         self.admitted.ready.next = may_admit && self.free.tx.valid.val() && !self.pause.pauses.val();
         let enters = self.admitted.valid.val();
@@ -194,14 +224,15 @@ impl Logic for Park {
         self.parked_operands.write_data.next = admission.operands;
         self.asks.write_enable.next = enters;
         self.asks.write_address.next = entry;
-        self.asks.write_data.next =
-            Ask { takes_wqe: admission.packet.takes_wqe, generation: admission.packet.generation };
+        self.asks.write_data.next = ask_of(admission.packet);
 
         // Act: the event of the cycle before, with the record of its list.
         let has_event = self.has_event.q.val();
         let event = self.event.q.val();
         let answer = self.answer.beat.val();
-        let action = action_of(event, self.lists.list.val(), self.lists.behind.val(), answer.is_absent);
+        let (list, behind) = (self.lists.list.val(), self.lists.behind.val());
+        let asked = self.asks.read_data.val();
+        let action = action_of(event, list, behind, answer.is_absent, asked.units);
         let has_issue = self.has_issue.q.val();
         let moves = !(has_event && action.issues && has_issue && enters);
         let acts = has_event && moves;
@@ -233,29 +264,33 @@ impl Logic for Park {
         self.ask_gate.next_ring.next = self.next_ring.val();
         self.ask_gate.enters.next = enters;
         let is_unasked = admission.packet.takes_wqe && self.ask_gate.is_unasked.val();
+        let is_dropped = passes_at_once(admission.packet);
+        self.ask_gate.is_dropped.next = is_dropped;
+        self.share.next_ring.next = self.next_ring.val();
+        self.share.free_entries.next = self.free.level.val();
+        self.share.free_room.next = self.free_room.val();
+        self.exceeds_share.next = self.share.exceeds_share.val();
         let issues = acts && action.issues;
-        let issue = self.issue.q.val();
         self.has_issue.d.next = issues || (has_issue && enters);
         if issues {
-            let (ask, restarts) = (self.asks.read_data.val(), event.restarts);
-            self.issue.d.next = Issue { ring: event.ring, entry: event.entry, ask, restarts };
+            self.issue.d.next =
+                Issue { ring: event.ring, entry: event.entry, ask: asked, restarts: event.restarts };
         }
-        let is_asked = select(enters, admission.packet.takes_wqe && !is_unasked, issue.ask.takes_wqe);
-        let ring = select(enters, admission.ring, issue.ring);
+        let coming = Issue { ring: admission.ring, entry, ask: ask_of(admission.packet), restarts: false };
+        let next = select(enters, coming, self.issue.q.val());
+        let is_asked = next.ask.takes_wqe && !(enters && is_unasked);
         self.order.rx.valid.next = enters || has_issue;
         self.order.rx.beat.next = Ordered {
-            ring,
-            entry: select(enters, entry, issue.entry),
+            ring: next.ring,
+            entry: next.entry,
             is_asked,
             is_unasked: enters && is_unasked,
             is_parked: !enters,
+            is_dropped: enters && is_dropped,
         };
         self.requests.rx.valid.next = (enters || has_issue) && is_asked;
-        self.requests.rx.beat.next = ReceiveWqeRequest {
-            ring,
-            generation: select(enters, admission.packet.generation, issue.ask.generation),
-            restarts: !enters && issue.restarts,
-        };
+        self.requests.rx.beat.next =
+            ReceiveWqeRequest { ring: next.ring, generation: next.ask.generation, restarts: next.restarts };
 
         // Read: the next event. A packet is looked at when it is answered, by an answer that no packet before it takes, and if it may
         // pass, when no other waits for scatter. Turns and packets alternate.
@@ -269,7 +304,7 @@ impl Logic for Park {
         let may_decide = !is_deciding && (!waits || is_taken);
         let is_answered = may_decide && (!head.is_asked || has_answer);
         let may_leave = self.order.tx.valid.val() && (head.is_unasked || is_answered);
-        let may_turn = self.turns.tx.valid.val() && !is_half_full;
+        let may_turn = self.turns.tx.valid.val() && !level.get_bits::<2>(4).any();
         let reads = may_read && (has_wake || may_leave || may_turn);
         let leaves = may_leave && !(may_turn && has_event && event.is_leave);
         let (woken, turn) = (self.wake_queue.tx.beat.val(), self.turns.tx.beat.val());
@@ -301,6 +336,7 @@ impl Logic for Park {
         self.lists.clears.next = clears;
         self.lists.sweep.next = sweep;
         self.ask_gate.change.next = self.lists.change.val();
+        self.share.change.next = self.lists.change.val();
         self.ask_gate.is_sweeping.next = clears;
     }
 }

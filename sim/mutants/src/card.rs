@@ -143,6 +143,20 @@ pub const FAULTS: &[Fault] = &[
         "frames",
     ),
     signal(
+        "share-without-bound",
+        Kind::Lost,
+        ("share", "has_share_is_holding", "1'b0"),
+        "the packets of one ring are parked until no entry is left",
+        "flood",
+    ),
+    signal(
+        "share-of-room-not-compared",
+        Kind::Lost,
+        ("share", "shares_write_data", "has_share_is_holding && has_share_held[9:0] >= free[9:0]"),
+        "the packets of one ring are parked until the receive buffer is full",
+        "flood",
+    ),
+    signal(
         "srq-limit-late",
         Kind::Late,
         ("posted_wqes", "is_below", "!has_posted"),

@@ -83,6 +83,12 @@ pub const JUDGES: &[Judge] = &[
     judge_of("endpoint", "refusals", "agrees_with_the_endpoint", "valid traffic with the reference endpoint"),
     judge_of("operations", "card", "random_operations_agree", "random operations against the model"),
     judge_of("frames", "refusals", "wrong_frames_are_refused", "invalid frames of a peer"),
+    judge_of(
+        "flood",
+        "refusals",
+        "a_flooded_queue_pair_takes_its_share_only",
+        "more packets behind a slow host than can be parked",
+    ),
     judge_of("shared", "card", "receives_are_shared", "shared receive queues"),
     judge_of("scattered", "card", "memory_may_lie_scattered", "memory without an IOMMU"),
     judge_of("traffic", "card", "objects_end_in_traffic", "objects that end while they are used"),

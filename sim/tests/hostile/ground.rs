@@ -300,7 +300,8 @@ impl Seen {
         let mut expected = self.clone();
         let sends = || self.done.iter().filter(|done| !done.is_receive);
         let own = |done: &Done| !matches!(done.status, CompletionStatus::Success | CompletionStatus::Flushed);
-        let is_failed_by_request = !self.events.is_empty() || self.done.iter().any(|done| done.is_receive && own(done));
+        let is_failed_by_request =
+            !self.events.is_empty() || self.done.iter().any(|done| done.is_receive && own(done));
         if !is_failed_by_request || sends().any(own) {
             return expected;
         }

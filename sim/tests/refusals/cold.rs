@@ -24,6 +24,14 @@ const SLOW: Delay = Delay::nanoseconds(30_000);
 const WRITES: u32 = 40;
 const SOON_PS: u64 = 15_000_000;
 const BYTES: usize = 32;
+/// Latency of the host when a queue pair is flooded, so that all of it comes while its receive is read.
+const VERY_SLOW: Delay = Delay::nanoseconds(120_000);
+/// Bytes of WRITEs behind a SEND that waits, and how many: more than the packets that can be parked, and more than the receive
+/// buffer holds.
+const FLOODS: [(usize, u32); 2] = [(0, 600), (1024, 80)];
+/// Frames of a flood that are sent together, and the rate at which they come, which every card takes: 10 Gb/s.
+const TOGETHER: usize = 16;
+const FLOOD_BITS_PER_NS: u64 = 10;
 /// SENDs that find no WQE, each followed by a WRITE of the same queue pair.
 const SENDS: u32 = 5;
 
@@ -112,6 +120,121 @@ pub(crate) fn receives(rig: &mut Rig) -> Result<()> {
         window.read(of_cold(place as u32), &mut found)?;
         ensure_same(&found, &written(place)).context("a WRITE that waited")?;
     }
+    rig.world().host_mut(0).set_options(HostOptions::IDEAL);
+    rig.exchange()?;
+    rig.settle()
+}
+
+/// What the card has answered the flooded queue pair, by syndrome: newest PSN as a count of packets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answered {
+    acknowledged: u32,
+    gap: Option<u32>,
+}
+
+fn answered(rig: &Rig, answered: &mut Answered) -> Result<u32> {
+    let mut others = 0;
+    for frame in rig.heard() {
+        let packet = PacketRepr::parse(&frame).map_err(|reason| anyhow::anyhow!("{reason:?}"))?;
+        let count = packet.bth.psn.value().wrapping_sub(FIRST) & 0xff_ffff;
+        let syndrome = packet.extended_headers().find_map(|header| match header {
+            ExtendedRepr::Aeth(AethRepr { syndrome, .. }) => Some(syndrome),
+            _ => None,
+        });
+        match (packet.bth.destination_qp, syndrome) {
+            (COLD, Some(0x1f)) => answered.acknowledged = count + 1,
+            (COLD, Some(0x60)) if answered.gap.is_none() => answered.gap = Some(count),
+            (OTHER, Some(0x1f)) => others = count + 1,
+            _ => anyhow::bail!("{:?} with {syndrome:?} is not expected", packet.bth),
+        }
+    }
+    Ok(others)
+}
+
+/// WRITEs come behind a SEND that waits for its receive, until its queue pair has its share of what is parked. The rest of them is
+/// dropped as if the wire had lost it, with one NAK for the gap; others find room and entries, and what was dropped is executed
+/// when it comes again.
+pub(crate) fn floods(rig: &mut Rig) -> Result<()> {
+    for (bytes, writes) in FLOODS {
+        flood(rig, bytes, writes).with_context(|| format!("WRITEs of {bytes} bytes"))?;
+    }
+    Ok(())
+}
+
+fn flood(rig: &mut Rig, bytes: usize, writes: u32) -> Result<()> {
+    let window = rig.domain.share(0x1000, RemoteRights::ALL)?;
+    window.write(0, &[0; 0x1000])?;
+    let mut cold = connect(rig, COLD, window.remote())?;
+    let other = connect(rig, OTHER, window.remote())?;
+    rig.settle()?;
+    rig.moved()?;
+    rig.world().host_mut(0).set_options(HostOptions { read_latency: VERY_SLOW, ..HostOptions::IDEAL });
+    let receive = rig.receive_request(0);
+    cold.queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+    rig.world().check()?;
+
+    let payload = |write: u32| vec![write as u8; bytes];
+    let mut frames = vec![cold.frame(Op::SendOnly, psn(0), vec![], vec![1; BYTES])];
+    frames.extend(
+        (1..=writes).map(|write| {
+            cold.frame(Op::WriteOnly, psn(write), vec![cold.reth(0x800, bytes)], payload(write))
+        }),
+    );
+    for together in frames.chunks(TOGETHER) {
+        rig.send(together);
+        let wire_bytes: usize = together.iter().map(|frame| frame.len().max(60) + 24).sum();
+        rig.step_ns(wire_bytes as u64 * 8 / FLOOD_BITS_PER_NS + 1)?;
+    }
+
+    // The others have their room.
+    let begun = rig.world().now_ps();
+    let write = |place: u32| {
+        other.frame(
+            Op::WriteOnly,
+            psn(place),
+            vec![other.reth(place as usize * BYTES, BYTES)],
+            vec![9; BYTES],
+        )
+    };
+    rig.send(&(0..WRITES).map(write).collect::<Vec<_>>());
+    let mut cold_answers = Answered::default();
+    let mut others = 0;
+    rig.wait("the ACKs of the other queue pair", |rig| {
+        others = others.max(answered(rig, &mut cold_answers)?);
+        Ok((others == WRITES).then_some(()))
+    })?;
+    let took = rig.world().now_ps() - begun;
+    ensure!(took < SOON_PS, "the other was answered after {took} ps");
+    ensure!(cold_answers.acknowledged == 0 && cold_answers.gap.is_none(), "{cold_answers:?} while it waits");
+
+    let held = rig.wait("the NAK of what was dropped", |rig| {
+        answered(rig, &mut cold_answers)?;
+        Ok(cold_answers.gap)
+    })?;
+    let moved = rig.moved()?;
+    let dropped = [
+        ("nak_sequence_sent", 1),
+        // Of all that come behind the first that was dropped, one has the NAK.
+        ("request_gap", u64::from(writes - held)),
+        ("share_exceeded", 1),
+    ];
+    ensure!(moved.named() == dropped.into(), "{held} packets were held: {moved:?}");
+    ensure!(cold_answers.acknowledged == held, "{held} were held: {cold_answers:?}");
+    println!("{held} of {} packets were held, of {bytes} bytes each", writes + 1);
+
+    // The peer sends again from there.
+    rig.send(&frames[held as usize..]);
+    let mut done = Vec::new();
+    rig.wait("what was dropped", |rig| {
+        answered(rig, &mut cold_answers)?;
+        done.extend(rig.completions()?);
+        Ok((cold_answers.acknowledged == writes + 1 && done.len() == 1).then_some(()))
+    })
+    .with_context(|| format!("{cold_answers:?}, {done:?}"))?;
+    ensure!(done[0].status == CompletionStatus::Success && done[0].message == [1; BYTES], "{done:?}");
+    let mut found = vec![0; bytes];
+    window.read(0x800, &mut found)?;
+    ensure_same(&found, &payload(writes)).context("the last WRITE")?;
     rig.world().host_mut(0).set_options(HostOptions::IDEAL);
     rig.exchange()?;
     rig.settle()

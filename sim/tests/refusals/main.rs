@@ -15,7 +15,7 @@
 //! * [`middle`]: regions that end, and receives that are missing, in the middle of a message;
 //! * [`holds`]: what a send queue holds back until the peer has answered, and what it asks an answer for;
 //! * [`silence`]: peers that do not answer;
-//! * [`cold`]: receive queues whose WQEs are not on the card;
+//! * [`cold`]: receive queues whose WQEs are not on the card, one of them flooded;
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`recovery`]: packets that the wire loses, and that the card sends again;
@@ -225,6 +225,13 @@ fn a_cold_receive_queue_delays_no_other(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
+fn a_flooded_queue_pair_takes_its_share_only(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::on_host(width_bits, 19, cold::EQES_LOG2, HostOptions::IDEAL)?;
+    let ended = cold::floods(&mut rig);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
 /// Runs a worked trace of protocol 3.12 with the card on one side, and then on the other.
 fn plays(
     width_bits: u32,
@@ -291,6 +298,7 @@ at_both_widths! {
     trace_i_region_ends: trace_i_region_ends_at_64_bits, trace_i_region_ends_at_512_bits;
     trace_j_nak_lost: trace_j_nak_lost_at_64_bits, trace_j_nak_lost_at_512_bits;
     only_the_last_packet_comes_again_after_an_rnr_nak: only_the_last_packet_comes_again_after_an_rnr_nak_at_64_bits, only_the_last_packet_comes_again_after_an_rnr_nak_at_512_bits;
+    a_flooded_queue_pair_takes_its_share_only: a_flooded_queue_pair_takes_its_share_only_at_64_bits, a_flooded_queue_pair_takes_its_share_only_at_512_bits;
     a_cold_receive_queue_delays_no_other: a_cold_receive_queue_delays_no_other_at_64_bits, a_cold_receive_queue_delays_no_other_at_512_bits;
     everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;
     what_is_lost_is_sent_again: what_is_lost_is_sent_again_at_64_bits, what_is_lost_is_sent_again_at_512_bits;

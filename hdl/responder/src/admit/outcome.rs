@@ -60,6 +60,8 @@ pub(super) struct Outcome {
     pub takes_wqe: Bit,
     /// A WQE of the ring of the queue pair itself is taken for it, or flushed.
     pub takes_own_wqe: Bit,
+    /// It is dropped because of the share of its ring.
+    pub exceeds_share: Bit,
     pub flush: Flush,
 }
 
@@ -182,7 +184,24 @@ pub(super) fn outcome_of(
         wants_wqe,
         takes_wqe,
         takes_own_wqe: (takes_wqe && !path.is_shared) || flush.takes_wqe,
+        exceeds_share: false,
         flush,
+    }
+}
+
+/// The outcome where the ring of the packet has its share of what is parked: it is dropped, as if the wire had lost it, and a
+/// step of the sweep does nothing. The NAK of a gap is sent all the same, one for each gap, since it brings the packet back.
+#[kernel]
+pub(super) fn within_share(outcome: Outcome, exceeds: Bit) -> Outcome {
+    let drops = exceeds && !outcome.naks_gap;
+    if drops {
+        Outcome {
+            order: outcome.order,
+            exceeds_share: outcome.decision != Decision::Drop && !outcome.flush.flushes,
+            ..Default::default()
+        }
+    } else {
+        outcome
     }
 }
 
@@ -232,6 +251,7 @@ pub(super) fn counts_of(is_decided: Bit, found: Findings, outcome: Outcome) -> A
         duplicate_dropped: is_decided && outcome.order.is_duplicate && !can_repeat && !outcome.asks_again,
         request_gap: is_decided && outcome.order.is_gap,
         requests_after_failure: is_decided && is_known(identity) && found.has_failed,
+        share_exceeded: is_decided && outcome.exceeds_share,
     }
 }
 

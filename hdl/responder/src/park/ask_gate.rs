@@ -11,6 +11,8 @@
 //!
 //! One packet in three cycles. The answer is there when the packet enters.
 //!
+//! A packet that admission has dropped never asks, and is never parked: nobody waits for it.
+//!
 //! 1. While a packet is on its way that has not asked, or has asked before the list failed or began, those after it are unasked.
 //! 2. What is read is as of two cycles before: what has failed or begun since has shut the ring for all that is asked until
 //!    its oldest packet asks again, and that enters the order later (rule 3 of `WqeGrant`).
@@ -54,11 +56,15 @@ fn may_ask(known: Known, entered: Entered) -> Bit {
     known.is_open && !is_behind
 }
 
-/// Gives the record after a packet, that has asked or not.
+/// Gives the record after a packet, that has asked or not, or that admission has dropped.
 #[kernel]
-fn entered_after(known: Known, entered: Entered, asks: Bit) -> Entered {
+fn entered_after(known: Known, entered: Entered, asks: Bit, is_dropped: Bit) -> Entered {
     let count = entered.count + 1;
-    Entered { count, behind: select(asks, known.left, count), pass: known.pass }
+    if is_dropped {
+        Entered { count, ..entered }
+    } else {
+        Entered { count, behind: select(asks, known.left, count), pass: known.pass }
+    }
 }
 
 /// Decides who asks; see the module.
@@ -72,6 +78,8 @@ pub(super) struct AskGate {
     pub next_ring: Signal<In, Bits<RING_BITS>>,
     /// It enters.
     pub enters: Signal<In, Bit>,
+    /// Admission has dropped it.
+    pub is_dropped: Signal<In, Bit>,
     /// It may not ask; a function of registers.
     pub is_unasked: Signal<Out, Bit>,
     /// Write of a list.
@@ -104,7 +112,7 @@ impl Logic for AskGate {
         let change = self.change.val();
         self.entered.write_address.next = select(sweeps, change.ring, self.ring.q.val());
         self.entered.write_data.next =
-            select(sweeps, Entered::default(), entered_after(known, entered, asks));
+            select(sweeps, Entered::default(), entered_after(known, entered, asks, self.is_dropped.val()));
         self.known.write_enable.next = change.enable;
         self.known.write_address.next = change.ring;
         self.known.write_data.next = known_of(change.list);
@@ -124,7 +132,8 @@ mod tests {
             (true, false, true, false),
         ] {
             let list = List { holds, is_passing, is_asleep, left: bits(5), pass: true, ..List::default() };
-            assert_eq!(known_of(list), Known { is_open: expected, left: bits(5), pass: true }, "{list:?}");
+            let expected = Known { is_open: expected, left: bits(5), pass: true };
+            assert_eq!(known_of(list), expected, "{list:?}");
         }
     }
 
@@ -153,7 +162,8 @@ mod tests {
             let count = bits::<COUNT_BITS>(count) + 1;
             for asks in [false, true] {
                 let after = Entered { count, behind: select(asks, bits(left), count), pass };
-                assert_eq!(entered_after(known, entered, asks), after);
+                assert_eq!(entered_after(known, entered, asks, false), after);
+                assert_eq!(entered_after(known, entered, asks, true), Entered { count, ..entered });
             }
         }
     }

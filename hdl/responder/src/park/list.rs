@@ -5,13 +5,17 @@
 //!   head ──> ··· ──> tail                      being tried: was a read completed since? (was_woken)
 //!                                              asleep: tried in vain, until a read completes
 //! ```
+use super::share::{UNITS_BITS, held_after};
 use rnic_kernel::prelude::*;
+use rnic_messages::receive::ROOM_BITS;
 use rnic_messages::sizes::RECEIVE_RING_BITS;
 
 /// Bits of the number of a receive ring.
 pub(super) const RING_BITS: usize = RECEIVE_RING_BITS;
 /// log2 of the packets between admission and scatter.
 pub(super) const ENTRY_BITS: usize = 9;
+/// Bits of a number of entries.
+pub(super) const ENTRY_COUNT: usize = ENTRY_BITS + 1;
 /// Bits of a count of packets that are on their way: there are 33 at most, and differences in both directions are compared.
 pub(super) const COUNT_BITS: usize = 7;
 
@@ -34,6 +38,17 @@ pub(super) struct List {
     pub was_woken: Bit,
     /// Number of the pass, another one when a list begins or has failed: turns of an earlier one do nothing.
     pub pass: Bit,
+    /// What its packets hold.
+    pub held: Held,
+}
+
+/// What the parked packets of a ring hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Held {
+    /// Entries.
+    pub entries: Bits<ENTRY_COUNT>,
+    /// Room of the receive buffer, in units of 128 bytes.
+    pub room: Bits<ROOM_BITS>,
 }
 
 /// A packet in the order in which packets are looked at.
@@ -47,6 +62,8 @@ pub(super) struct Ordered {
     pub is_unasked: Bit,
     /// It is in the list of its ring.
     pub is_parked: Bit,
+    /// Admission has dropped it, and nobody is told of it.
+    pub is_dropped: Bit,
 }
 
 /// A ring that may try a packet of its list.
@@ -75,6 +92,7 @@ pub(super) struct Event {
     pub is_asked: Bit,
     pub is_unasked: Bit,
     pub is_parked: Bit,
+    pub is_dropped: Bit,
     /// Of a turn: as in [`Turn`].
     pub restarts: Bit,
     pub pass: Bit,
@@ -108,6 +126,7 @@ fn event_of_packet(packet: Ordered) -> Event {
         is_asked: packet.is_asked,
         is_unasked: packet.is_unasked,
         is_parked: packet.is_parked,
+        is_dropped: packet.is_dropped,
         ..Default::default()
     }
 }
@@ -150,14 +169,20 @@ pub(super) fn next_event(
 }
 
 /// Decides about an event. `next` is the entry after that of the event in its list, if there is one; `is_absent` says
-/// that the answer to the packet is without a WQE, if it has asked for one.
+/// that the answer to the packet is without a WQE, if it has asked for one; its payload takes so many `units` of room.
 #[kernel]
-pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_absent: Bit) -> Action {
+pub(super) fn action_of(
+    event: Event,
+    list: List,
+    next: Bits<ENTRY_BITS>,
+    is_absent: Bit,
+    units: Bits<UNITS_BITS>,
+) -> Action {
     let is_end = event.entry == list.tail;
     let lacks = (event.is_asked && is_absent) || event.is_unasked;
     let is_new = event.is_leave && !event.is_parked;
     let is_oldest = event.is_leave && event.is_parked && event.entry == list.head;
-    let appends = is_new && (list.holds || lacks);
+    let appends = is_new && !event.is_dropped && (list.holds || lacks);
     let leaves_list = is_oldest && !lacks;
     let fails = is_oldest && lacks;
     let wakes = event.is_wake && list.holds;
@@ -201,6 +226,7 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
             is_asleep: !begins && !wakes && (list.is_asleep || (fails && !list.was_woken)),
             was_woken: !begins && !tries_again && (list.was_woken || (wakes && !list.is_asleep)),
             pass,
+            held: held_after(list.held, appends, leaves_list, units),
         },
     }
 }
@@ -220,8 +246,12 @@ mod tests {
             is_asleep: false,
             was_woken: false,
             pass: true,
+            held: Held { entries: bits(3), room: bits(40) },
         }
     }
+
+    /// Units of each packet.
+    const UNITS: u64 = 5;
 
     const NEXT: u64 = 4;
     const RING: u64 = 0x42a;
@@ -233,6 +263,7 @@ mod tests {
             is_asked,
             is_unasked: false,
             is_parked,
+            is_dropped: false,
         })
     }
 
@@ -241,7 +272,7 @@ mod tests {
     }
 
     fn act(event: Event, list: List, is_absent: bool) -> Action {
-        action_of(event, list, bits(NEXT), is_absent)
+        action_of(event, list, bits(NEXT), is_absent, bits(UNITS))
     }
 
     #[test]
@@ -259,8 +290,26 @@ mod tests {
             assert_eq!((action.passes, action.appends, action.issues), (passes, !passes, false));
             // The count wraps.
             let after = if passes { List { left: bits(0), ..list } } else { action.after };
+            let held = Held { entries: bits(4), room: bits(45) };
+            assert_eq!(action.after.held, if passes { list.held } else { held });
             assert_eq!(action.after, after, "{holds} {is_asked} {is_absent}");
             assert_eq!((action.after.holds, action.after.left), (!passes, bits(0)));
+        }
+    }
+
+    #[test]
+    fn a_packet_that_admission_has_dropped_passes_whatever_is_parked() {
+        for (holds, is_passing, is_asleep) in
+            [(false, false, false), (true, true, false), (true, false, false), (true, false, true)]
+        {
+            let list = List { holds, is_passing, is_asleep, ..three() };
+            let action = act(Event { is_dropped: true, ..packet(9, false, false) }, list, true);
+            assert_eq!((action.passes, action.appends, action.schedules), (true, false, false), "{list:?}");
+            assert_eq!(
+                action.after,
+                List { left: bits(0), ..list },
+                "it is counted, and changes nothing else"
+            );
         }
     }
 
@@ -323,6 +372,8 @@ mod tests {
             assert_eq!((action.after.holds, action.after.tail), (expected.2, bits(tail)), "{entry}");
             assert!(!action.after.holds || action.after.head == bits(expected.1), "{entry}");
             assert_eq!(action.after.left, list.left, "it was counted before");
+            let held = Held { entries: bits(2), room: bits(35) };
+            assert_eq!(action.after.held, if expected.0 { held } else { list.held });
         }
     }
 

@@ -23,9 +23,20 @@ struct Ring {
     reading: u64,
     /// The last answer was without a WQE.
     is_shut: bool,
-    /// Packets that were admitted, and WQEs that those that passed have taken.
-    expected: VecDeque<(u64, bool, bool)>,
+    /// Packets that were admitted and not dropped, and WQEs that those that passed have taken.
+    expected: VecDeque<(u64, Sort)>,
     taken: u64,
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, PartialEq)]
+enum Sort {
+    Plain,
+    Atomic,
+    /// It takes a WQE.
+    Taking,
+    /// Admission has dropped it.
+    Dropped,
 }
 
 struct Machine {
@@ -33,8 +44,10 @@ struct Machine {
     random: Random,
     cycle: u64,
     rings: [Ring; RINGS.len()],
-    /// Packets that admission has begun: cycle in which each is offered, and ring.
-    begun: Option<(u64, usize)>,
+    /// The packet that admission has begun: cycle in which it is offered, ring, and sort.
+    begun: Option<(u64, usize, Sort)>,
+    /// Packets that were dropped and have not passed, with their ring.
+    dropped: VecDeque<(u64, usize)>,
     number: u64,
     /// Answers, and from when they are offered.
     answers: VecDeque<(u64, ReceiveWqe)>,
@@ -53,6 +66,8 @@ struct Machine {
     scatter_cycles: u64,
     /// Cycle in which each packet was offered.
     offered: Vec<u64>,
+    /// Whether its ring had its share then.
+    exceeds: Vec<bool>,
     /// Packets, with the cycle in which each passed, its ring, and its cycles from `admitted` to `passed`.
     order: Vec<(u64, usize, u64)>,
 }
@@ -72,6 +87,7 @@ impl Machine {
             cycle: 0,
             rings: Default::default(),
             begun: None,
+            dropped: VecDeque::new(),
             number: 0,
             answers: VecDeque::new(),
             reads: Vec::new(),
@@ -85,36 +101,43 @@ impl Machine {
             read_counts: 1..=4,
             scatter_cycles: 1,
             offered: Vec::new(),
+            exceeds: Vec::new(),
             order: Vec::new(),
         };
+        machine.bench.block.free_room.next = bits(512);
         (0..SWEEP_CYCLES).for_each(|_| machine.step(None));
         machine
     }
 
-    fn step(&mut self, begins: Option<(usize, bool, bool)>) {
+    fn step(&mut self, begins: Option<(usize, Sort)>) {
         // Admission hands a packet on two cycles after it was taken.
         let may_begin = self.begun.is_none() && self.bench.block.admitted.ready.val();
-        if let Some((ring, takes_wqe, is_atomic)) = begins.filter(|_| may_begin) {
-            self.begun = Some((self.cycle + 2, ring));
-            self.rings[ring].expected.push_back((self.number, takes_wqe, is_atomic));
+        if let Some((ring, sort)) = begins.filter(|_| may_begin) {
+            self.begun = Some((self.cycle + 2, ring, sort));
+            if sort == Sort::Dropped {
+                self.dropped.push_back((self.number, ring));
+            } else {
+                self.rings[ring].expected.push_back((self.number, sort));
+            }
             self.number += 1;
         }
         // Before it is offered its ring is known.
-        if let Some((_, ring)) = self.begun.filter(|begun| begun.0 == self.cycle + 1) {
+        if let Some((_, ring, _)) = self.begun.filter(|begun| begun.0 == self.cycle + 1) {
             self.bench.block.next_ring.next = bits(RINGS[ring]);
         }
         let offered = self.begun.filter(|begun| begun.0 == self.cycle);
         let block = &mut self.bench.block;
         block.admitted.valid.next = offered.is_some();
-        if let Some((_, ring)) = offered {
+        if let Some((_, ring, sort)) = offered {
             self.begun = None;
             self.offered.push(self.cycle);
-            let (number, takes_wqe, is_atomic) = *self.rings[ring].expected.back().unwrap();
+            let number = self.number - 1;
             block.admitted.beat.next = Admission {
                 packet: Admitted {
+                    decision: if sort == Sort::Dropped { Decision::Drop } else { Decision::Execute },
                     psn: bits(number),
-                    takes_wqe,
-                    is_atomic,
+                    takes_wqe: sort == Sort::Taking,
+                    is_atomic: sort == Sort::Atomic,
                     generation: bits(GENERATION),
                     ..Admitted::default()
                 },
@@ -140,6 +163,7 @@ impl Machine {
         self.bench.settle();
 
         let block = &self.bench.block;
+        self.exceeds.extend(offered.map(|_| block.exceeds_share.val()));
         let wqe = block.wqe.valid.val().then(|| block.wqe.beat.val());
         let passed = self.passed.sample(&block.passed);
         let operands = self.operands.sample(&block.operands);
@@ -195,28 +219,38 @@ impl Machine {
 
     fn check(&mut self, packet: &Admitted, wqe: Option<ReceiveWqe>) {
         let number = number_of(packet);
+        let latency = self.cycle - self.offered[number as usize];
+        if self.dropped.front().is_some_and(|dropped| dropped.0 == number) {
+            let (_, place) = self.dropped.pop_front().unwrap();
+            assert!(wqe.is_none());
+            self.order.push((self.cycle, place, latency));
+            return;
+        }
         let place =
             self.rings.iter().position(|ring| ring.expected.front().is_some_and(|next| next.0 == number));
         let place =
             place.unwrap_or_else(|| panic!("{number} passed before an older one of its ring, or twice"));
         let ring = &mut self.rings[place];
-        let (_, takes_wqe, is_atomic) = ring.expected.pop_front().unwrap();
-        assert_eq!(wqe.is_some(), takes_wqe, "{number}");
+        let (_, sort) = ring.expected.pop_front().unwrap();
+        assert_eq!(wqe.is_some(), sort == Sort::Taking, "{number}");
         if let Some(wqe) = wqe {
             assert!(!wqe.is_absent);
             assert_eq!(wqe.data, bits(RINGS[place] << 32 | ring.taken), "{number} has the WQE of another");
             ring.taken += 1;
         }
-        if is_atomic {
+        if sort == Sort::Atomic {
             self.atomics.push_back(number);
         }
-        self.order.push((self.cycle, place, self.cycle - self.offered[number as usize]));
+        self.order.push((self.cycle, place, latency));
     }
 
     /// Waits until all packets have passed.
     fn settle(&mut self) {
         let from = self.cycle;
-        while self.begun.is_some() || self.rings.iter().any(|ring| !ring.expected.is_empty()) {
+        while self.begun.is_some()
+            || !self.dropped.is_empty()
+            || self.rings.iter().any(|ring| !ring.expected.is_empty())
+        {
             self.step(None);
             assert!(self.cycle < from + 60_000, "packets are lost");
         }
@@ -226,10 +260,10 @@ impl Machine {
     }
 
     /// Begins a packet as soon as possible.
-    fn admit(&mut self, ring: usize, takes_wqe: bool) {
+    fn admit(&mut self, ring: usize, sort: Sort) {
         let number = self.number;
         while self.number == number {
-            self.step(Some((ring, takes_wqe, false)));
+            self.step(Some((ring, sort)));
         }
     }
 }
@@ -253,9 +287,9 @@ fn packets_of_a_ring_keep_their_order_and_each_has_its_own_wqe() {
                 }
             }
             machine.host_cycles = if turn / 2_000 % 2 == 0 { 40 } else { 250 };
-            let takes_wqe: bool = machine.random.random();
-            let is_atomic = !takes_wqe && machine.random.random_ratio(1, 3);
-            machine.step(begins.then_some((place, takes_wqe, is_atomic)));
+            let sorts = [Sort::Taking, Sort::Taking, Sort::Taking, Sort::Plain, Sort::Atomic, Sort::Dropped];
+            let sort = sorts[machine.random.random_range(0..sorts.len())];
+            machine.step(begins.then_some((place, sort)));
         }
         machine.settle();
         let Machine { number, cycle, .. } = machine;
@@ -272,9 +306,9 @@ fn packets_of_other_rings_pass_one_that_waits() {
     let mut machine = Machine::new(Stalls::None);
     machine.host_cycles = 2_000;
     for round in 0..60 {
-        machine.admit(1, round == 0);
-        machine.admit(0, false);
-        machine.admit(2, false);
+        machine.admit(1, if round == 0 { Sort::Taking } else { Sort::Plain });
+        machine.admit(0, Sort::Plain);
+        machine.admit(2, Sort::Plain);
     }
     let waits = machine.reads[0].2;
     assert!(machine.cycle < waits, "the read has not completed");
@@ -290,12 +324,59 @@ fn packets_of_other_rings_pass_one_that_waits() {
 fn a_packet_passes_in_three_cycles_and_one_with_a_wqe_in_nine() {
     let mut machine = Machine::new(Stalls::None);
     (machine.rings[0].here, machine.rings[0].reading) = (100, 100);
-    for (takes_wqe, latency) in [(false, 3), (true, ANSWER_CYCLES + 3)] {
-        machine.admit(0, takes_wqe);
+    for (sort, latency) in [(Sort::Plain, 3), (Sort::Dropped, 3), (Sort::Taking, ANSWER_CYCLES + 3)] {
+        machine.admit(0, sort);
         let from = machine.cycle + 1;
         machine.settle();
-        assert_eq!(machine.order.last().unwrap().0 - from, latency, "takes a WQE: {takes_wqe}");
+        assert_eq!(machine.order.last().unwrap().0 - from, latency);
     }
+}
+
+/// One ring waits for its WQEs, and after it a second one: each has its share when it holds as much as is free, and another
+/// ring has none. When all have passed, nobody has.
+#[test]
+fn a_ring_has_its_share_when_as_much_is_parked_as_is_free() {
+    let mut machine = Machine::new(Stalls::None);
+    machine.host_cycles = 40_000;
+    machine.read_counts = 1_000..=1_000;
+    let mut held = [0; 2];
+    for (place, expected) in [(1, 256), (2, 128)] {
+        // What admission has begun is not parked yet.
+        let fill = |machine: &mut Machine| {
+            machine.admit(place, Sort::Taking);
+            (0..SOON).for_each(|_| machine.step(None));
+            !*machine.exceeds.last().unwrap()
+        };
+        while fill(&mut machine) {
+            held[place - 1] += 1;
+        }
+        assert_eq!(held[place - 1], expected, "ring {place}");
+        machine.admit(0, Sort::Plain);
+        (0..SOON).for_each(|_| machine.step(None));
+        assert_eq!((machine.exceeds.last(), machine.order.last().unwrap().1), (Some(&false), 0));
+    }
+    machine.settle();
+    for place in [0, 1, 2] {
+        machine.admit(place, Sort::Plain);
+        machine.settle();
+        assert_eq!(machine.exceeds.last(), Some(&false), "ring {place}");
+    }
+}
+
+/// One packet waits for its WQE; ten times as many as there are entries come behind it, which admission has dropped.
+#[test]
+fn packets_that_admission_has_dropped_fill_nothing() {
+    let mut machine = Machine::new(Stalls::None);
+    machine.host_cycles = 40_000;
+    machine.admit(1, Sort::Taking);
+    for _ in 0..10 << ENTRY_BITS {
+        machine.admit(1, Sort::Dropped);
+    }
+    (0..SOON).for_each(|_| machine.step(None));
+    assert!(machine.cycle < machine.reads[0].2, "the read has not completed");
+    assert!(machine.dropped.is_empty() && machine.order.iter().all(|(_, _, latency)| *latency <= SOON));
+    machine.settle();
+    assert_eq!(machine.order.last().unwrap().1, 1);
 }
 
 /// Cycles of five packets from a sender that sends one in 3.4.
@@ -316,7 +397,7 @@ fn a_ring_that_missed_a_wqe_is_unparked_while_packets_come_at_full_rate() {
         while machine.cycle < from + number * FIVE_CYCLES / 5 {
             machine.step(None);
         }
-        machine.admit(0, true);
+        machine.admit(0, Sort::Taking);
         missed = missed.max(machine.rings[0].expected.len());
     }
     machine.settle();

@@ -170,6 +170,7 @@ impl Machine {
         let bench = Bench::clocked(Responder::default(), |block| &mut block.clock).in_lock_step();
         let mut bench = Box::new(bench);
         bench.block.enable.next = true;
+        bench.block.free_room.next = bits(512);
         for place in 0..16 {
             bench.block.source_address_write.next = SourceAddressWrite {
                 index: bits(place.into()),
@@ -397,6 +398,7 @@ impl Machine {
             duplicate_dropped => duplicate_dropped,
             request_gap => request_gap,
             requests_after_failure => requests_after_failure,
+            share_exceeded => share_exceeded,
             acknowledgements_sent => acknowledgements_sent,
             nak_sequence_sent => nak_sequence_sent,
             nak_invalid_request_sent => nak_invalid_request_sent,

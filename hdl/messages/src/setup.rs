@@ -86,6 +86,8 @@ pub enum NoticeKind {
     QueueError,
     /// The send queue of a queue pair in SQD has drained. This is no failure.
     Drained,
+    /// A queue pair in RTR has executed a request for the first time. This is no failure.
+    Established,
 }
 
 /// Notice of a stage to control about a queue pair. Control changes its state if `kind` is an error, and sends

@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | path | what commands set | Setup |
 //! | producer | WQEs posted | any cycle, by the doorbell; Setup |
-//! | record | expected PSN, MSN, NAK sent, failed, WQEs consumed; kind of the message that is arriving; of a WRITE its key, its length, the bytes received, and the address of the next | Setup, Decide, Flush |
+//! | record | expected PSN, MSN, NAK sent, failed, established, WQEs consumed; kind of the message that is arriving; of a WRITE its key, its length, the bytes received, and the address of the next | Setup, Decide, Flush |
 //!
 //! 1. Checks are made in the order of protocol 3.1: a packet that fails the first step is dropped and moves one
 //!    counter; then PSN, opcode, rights, receive WQE, length.
@@ -51,9 +51,12 @@
 //! 11. A duplicate READ or atomic is forwarded if the queue pair has the right, and changes nothing here; the READ
 //!     responder looks for what it asks for again. It is not counted among those in flight (protocol 3.4, 3.5).
 //!
+//! 12. The first packet that is executed in RTR tells control so, once in the life of the queue pair (protocol 3.9).
+//!
 //! SEND, WRITE, READ and atomics are served. Reset sweeps all records, which takes 1,024 cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
 use crate::messages::{Admission, AdmitCounts, Stop};
 use check::{Findings, findings_of, needs_wqe};
+use establish::{Establish, first_of};
 use forward::{admitted_of, is_forwarded, operands_of, ring_of};
 use outcome::{counts_of, outcome_of, within_share};
 use posted_wqes::PostedWqes;
@@ -67,11 +70,12 @@ use rnic_layout::state::QpState;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::read::{READ_COUNT_BITS, ReadsServed};
-use rnic_messages::setup::{SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup};
+use rnic_messages::setup::{QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
 use step::{Step, choice_of, setting_of, step_after, sweep_after};
 
 mod check;
+mod establish;
 mod forward;
 mod outcome;
 mod posted_wqes;
@@ -122,6 +126,8 @@ pub struct Admit {
     pub exceeds_share: Signal<In, Bit>,
     /// To control: SRQs that hold fewer WQEs than their limit; registered.
     pub srq_limit: StreamTx<SrqLimitNotice>,
+    /// To control: communication of a queue pair is established; registered.
+    pub established: StreamTx<QpNotice>,
     /// A packet was forwarded to `admitted`; registered.
     pub enters: Signal<Out, Bit>,
 
@@ -135,6 +141,7 @@ pub struct Admit {
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     stopped: Memory<Stopped, QUEUE_PAIR_BITS>,
     posted_wqes: PostedWqes,
+    establish: Establish,
 
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
@@ -154,6 +161,7 @@ impl Logic for Admit {
     fn update(&mut self) {
         self.hold_registers();
         StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.posted_wqes.srq_limit);
+        StreamTx::<QpNotice>::link(&mut self.established, &mut self.establish.notice);
 
         // What is done next.
         let step = self.step.q.val();
@@ -226,6 +234,7 @@ impl Logic for Admit {
         );
         if compares || step == Step::Look {
             self.findings.d.next = compared;
+            self.findings.d.next.may_establish = compared.may_establish && self.establish.has_room.val();
         }
         if step == Step::Share {
             self.findings.d.next.has_wqe = has_posted;
@@ -251,6 +260,7 @@ impl Logic for Admit {
         self.enters.next = self.entered.q.val();
         self.posted_wqes.takes_srq_wqe.next = decides && outcome.takes_wqe && path.is_shared;
         self.posted_wqes.reaches_limit.next = decides && outcome.wants_wqe && found.is_low;
+        self.establish.first.next = first_of(token, path, decides && outcome.establishes);
         self.counted.d.next = counts_of(decides, found, outcome);
         self.counts.next = self.counted.q.val();
 

@@ -3,31 +3,41 @@ use rnic_blocks::stream::{RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::setup::{InFlight, QpNotice};
 
-/// Merges the notices of two stages; the first has precedence.
+/// Merges the notices of three stages; the first has precedence, then the second.
 #[derive(Default, LogicBlock, Registers)]
-pub struct FailureMerge {
+pub struct NoticeMerge {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
     /// Notices with precedence.
     pub first: StreamRx<QpNotice>,
-    /// Notices without.
+    /// Notices that come before those of `third`.
     pub second: StreamRx<QpNotice>,
+    /// Notices without precedence.
+    pub third: StreamRx<QpNotice>,
     /// To control; registered.
     pub tx: StreamTx<QpNotice>,
     slice: RegisterSlice<QpNotice>,
 }
 
-impl Logic for FailureMerge {
+impl Logic for NoticeMerge {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
         let has_first = self.first.valid.val();
-        self.slice.rx.valid.next = has_first || self.second.valid.val();
-        self.slice.rx.beat.next = select(has_first, self.first.beat.val(), self.second.beat.val());
+        let has_second = self.second.valid.val();
+        self.slice.rx.valid.next = has_first || has_second || self.third.valid.val();
+        self.slice.rx.beat.next = if has_first {
+            self.first.beat.val()
+        } else if has_second {
+            self.second.beat.val()
+        } else {
+            self.third.beat.val()
+        };
         self.first.ready.next = self.slice.rx.ready.val();
         self.second.ready.next = self.slice.rx.ready.val() && !has_first;
+        self.third.ready.next = self.slice.rx.ready.val() && !has_first && !has_second;
         StreamTx::<QpNotice>::link(&mut self.tx, &mut self.slice.tx);
     }
 }

@@ -40,7 +40,7 @@
 use crate::ack::{Ack, OWING_BITS};
 use crate::admit::Admit;
 use crate::atomics::{Atomics, IN_FLIGHT_COUNT};
-use crate::merge::{FailureMerge, InFlightCount};
+use crate::merge::{InFlightCount, NoticeMerge};
 use crate::messages::{
     Admission, Admitted, AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult, ReceiveWqe,
     ReceiveWqeRequest, ResponderCounts, Scattered,
@@ -114,7 +114,7 @@ pub struct Responder {
     pub srq_setup_prefetch: StreamRx<SrqSetup>,
     /// To control: PSN that the queue pair of the last setup event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
-    /// To control: queue pairs that have failed; registered.
+    /// To control: queue pairs that have failed, or whose communication is established; registered.
     pub notice: StreamTx<QpNotice>,
     /// To control: shared receive queues that hold fewer WQEs than their limit; registered.
     pub srq_limit: StreamTx<SrqLimitNotice>,
@@ -195,7 +195,7 @@ pub struct Responder {
     read_responder: ReadResponder,
     atomics: Atomics,
     region_mux: RegionMux,
-    failures: FailureMerge,
+    notices: NoticeMerge,
     in_flight_count: InFlightCount,
     after_failure: PulseSum<2>,
     stale: PulseSum<2>,
@@ -299,9 +299,10 @@ impl Logic for Responder {
         self.admit.stop.next = self.resolve.stop.val();
         self.admit.stop_valid.next = self.resolve.stop_valid.val();
         StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.admit.srq_limit);
-        StreamTx::<QpNotice>::join(&mut self.replies.failure, &mut self.failures.first);
-        StreamTx::<QpNotice>::join(&mut self.read_responder.failure, &mut self.failures.second);
-        StreamTx::<QpNotice>::link(&mut self.notice, &mut self.failures.tx);
+        StreamTx::<QpNotice>::join(&mut self.replies.failure, &mut self.notices.first);
+        StreamTx::<QpNotice>::join(&mut self.read_responder.failure, &mut self.notices.second);
+        StreamTx::<QpNotice>::join(&mut self.admit.established, &mut self.notices.third);
+        StreamTx::<QpNotice>::link(&mut self.notice, &mut self.notices.tx);
         self.in_flight_count.enters.next = self.admit.enters.val();
         self.in_flight_count.fetches.next = self.rq_prefetch.fetches.val();
         self.in_flight_count.fetched.next = self.rq_prefetch.fetched.val();

@@ -143,6 +143,13 @@ pub const FAULTS: &[Fault] = &[
         "frames",
     ),
     signal(
+        "established-again",
+        Kind::Lost,
+        ("admit", "record_after_is_established", "1'b0"),
+        "every packet in RTR raises the event of the first",
+        "established",
+    ),
+    signal(
         "share-without-bound",
         Kind::Lost,
         ("share", "has_share_is_holding", "1'b0"),

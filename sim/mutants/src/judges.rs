@@ -84,6 +84,12 @@ pub const JUDGES: &[Judge] = &[
     judge_of("operations", "card", "random_operations_agree", "random operations against the model"),
     judge_of("frames", "refusals", "wrong_frames_are_refused", "invalid frames of a peer"),
     judge_of(
+        "established",
+        "refusals",
+        "the_first_packet_in_rtr_is_an_event",
+        "queue pairs in RTR whose peer sends already",
+    ),
+    judge_of(
         "flood",
         "refusals",
         "a_flooded_queue_pair_takes_its_share_only",

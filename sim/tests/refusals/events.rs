@@ -1,15 +1,20 @@
-//! An event queue that software does not read while it arms, and while queue pairs fail; and the events of queue pairs that are destroyed.
+//! An event queue that software does not read while it arms, and while queue pairs fail; and the events of queue pairs that are
+//! destroyed, and of those whose communication is established.
 use crate::asker::{Asker, FIRST_PSN};
-use crate::rig::{IPV4, Rig, path_to_card};
+use crate::rig::{IPV4, Rig, path_to_card, path_to_peer};
 use anyhow::{Result, bail, ensure};
-use rnic_driver::{CompletionQueueOptions, Error, QueuePairOptions, ReceiveRequest, RemoteRights};
+use rnic_driver::{
+    AsynchronousEvent, CompletionQueueOptions, Error, QueuePairOptions, ReceiveOptions, ReceiveRequest,
+    RemoteRights, SendOptions,
+};
 use rnic_endpoint::packet::Packet;
 use rnic_layout::doorbell::{Arm, COMPLETION, CompletionDoorbell, SEND, WorkDoorbell, offset_in_bar};
 use rnic_layout::opcode::Operation;
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_layout::wire::BthRepr;
+use rnic_layout::wire::extended::RethRepr;
+use rnic_layout::wire::{BthRepr, ExtendedRepr};
 use rnic_machine::host::Bar as Window;
 use std::collections::BTreeSet;
 
@@ -53,6 +58,58 @@ pub(crate) fn of_destroyed_queue_pairs(rig: &mut Rig) -> Result<()> {
         }
     }
     ensure!(told > 0 && silent > 0, "{told} have failed before their end, {silent} have not");
+    rig.settle()
+}
+
+/// Software hears once that communication is established, of a queue pair in RTR whose peer sends: not of a packet that is not
+/// executed, not again in that life, and not of a queue pair that is in RTS before its peer sends.
+pub(crate) fn of_established_queue_pairs(rig: &mut Rig) -> Result<()> {
+    const PEER: u32 = 0x5c;
+    const FIRST: u32 = 0xff_ffff;
+    let window = rig.domain.share(64, RemoteRights::ALL)?;
+    let address = rig.domain.create_address_handle(&path_to_peer(IPV4))?;
+    let receive = ReceiveOptions {
+        path_mtu: Pmtu::Bytes256,
+        destination_qp: PEER,
+        receive_psn: FIRST,
+        min_rnr_timer: 0,
+        destination_read_atomic: None,
+    };
+    let sends = |rig: &mut Rig, number: u32, psn: u32| -> Result<Vec<AsynchronousEvent>> {
+        let reth = RethRepr {
+            virtual_address: window.remote().address,
+            remote_key: window.remote().key,
+            dma_length: 8,
+        };
+        let bth = BthRepr::new(Operation::WriteOnly.code(), number, Psn::wrapping(psn));
+        let packet = Packet::new(bth, vec![ExtendedRepr::Reth(reth)], vec![3; 8]);
+        rig.send(&[packet.frame(&path_to_card(IPV4), 1)]);
+        rig.idle(60);
+        std::iter::from_fn(|| rig.event().transpose()).collect()
+    };
+    let mut queue_pair = rig.new_queue_pair(RemoteRights::ALL)?;
+    let number = queue_pair.number();
+    for life in 0..2 {
+        let ready = queue_pair.ready_to_receive(&address, &receive).map_err(Error::from)?;
+        let early = sends(rig, number, FIRST + 1)?;
+        ensure!(early.is_empty(), "life {life}: a packet after a gap is not executed: {early:?}");
+        let told = sends(rig, number, FIRST)?;
+        let [event] = &told[..] else { bail!("life {life}: the first packet, and {told:?}") };
+        let is_right = event.code == AsyncEvent::CommunicationEstablished && event.object_number == number;
+        ensure!(is_right, "life {life}: {event:?}");
+        let again = sends(rig, number, 0)?;
+        ensure!(again.is_empty(), "life {life}: the second packet, and {again:?}");
+        let sending = ready.ready_to_send(&SendOptions::default()).map_err(Error::from)?;
+        let later = sends(rig, number, 1)?;
+        ensure!(later.is_empty(), "life {life}: a packet in RTS, and {later:?}");
+        let reset = sending.reset().map_err(Error::from)?;
+        queue_pair = reset.initialize(RemoteRights::ALL).map_err(Error::from)?;
+    }
+    let ready = queue_pair.ready_to_receive(&address, &receive).map_err(Error::from)?;
+    let _sending = ready.ready_to_send(&SendOptions::default()).map_err(Error::from)?;
+    let told = sends(rig, number, FIRST)?;
+    ensure!(told.is_empty(), "software has connected it before: {told:?}");
+    rig.moved()?;
     rig.settle()
 }
 

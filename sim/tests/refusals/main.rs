@@ -108,6 +108,12 @@ fn full_event_queues_are_no_failure(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
+fn the_first_packet_in_rtr_is_an_event(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 20)?;
+    events::of_established_queue_pairs(&mut rig)?;
+    rig.finish()
+}
+
 fn no_event_of_an_object_comes_after_its_end(width_bits: u32) -> Result<()> {
     let mut rig = Rig::with_late_writes(width_bits, 7)?;
     events::of_destroyed_queue_pairs(&mut rig)?;
@@ -298,6 +304,7 @@ at_both_widths! {
     trace_i_region_ends: trace_i_region_ends_at_64_bits, trace_i_region_ends_at_512_bits;
     trace_j_nak_lost: trace_j_nak_lost_at_64_bits, trace_j_nak_lost_at_512_bits;
     only_the_last_packet_comes_again_after_an_rnr_nak: only_the_last_packet_comes_again_after_an_rnr_nak_at_64_bits, only_the_last_packet_comes_again_after_an_rnr_nak_at_512_bits;
+    the_first_packet_in_rtr_is_an_event: the_first_packet_in_rtr_is_an_event_at_64_bits, the_first_packet_in_rtr_is_an_event_at_512_bits;
     a_flooded_queue_pair_takes_its_share_only: a_flooded_queue_pair_takes_its_share_only_at_64_bits, a_flooded_queue_pair_takes_its_share_only_at_512_bits;
     a_cold_receive_queue_delays_no_other: a_cold_receive_queue_delays_no_other_at_64_bits, a_cold_receive_queue_delays_no_other_at_512_bits;
     everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;

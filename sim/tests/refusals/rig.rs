@@ -163,7 +163,7 @@ pub(crate) fn path_to_card(version: Version) -> packet::Path {
 }
 
 /// Path from the card to the endpoint.
-fn path_to_peer(version: Version) -> Path {
+pub(crate) fn path_to_peer(version: Version) -> Path {
     let (source_index, vlan) = (version as u8, vlan(version));
     let path = Path::new(gids(PEER_MAC)[version], PEER_MAC);
     Path { source_index, vlan, traffic_class: 0x88, flow_label: 0x1_2345, hop_limit: 200, ..path }

@@ -183,21 +183,21 @@ pub(super) fn draw_notice(world: &mut World) -> Notice {
             limit_generation: bits(generation.into()),
         });
     }
-    use NoticeKind::{Drained, QueueError, RequesterError, ResponderError};
+    use NoticeKind::{Drained, Established, QueueError, RequesterError, ResponderError};
     // A queue pair in SQD usually drains.
     let pair = world.model.pairs.get(&index);
     let drains = pair.is_some_and(|pair| pair.state == QpState::SendQueueDrain);
     let kinds = if drains {
-        [Drained, Drained, RequesterError, QueueError]
+        [Drained, Drained, Established, RequesterError, QueueError]
     } else {
-        [RequesterError, ResponderError, QueueError, Drained]
+        [RequesterError, ResponderError, QueueError, Established, Drained]
     };
-    let kind = kinds[world.random.random_range(0..4)];
+    let kind = kinds[world.random.random_range(0..kinds.len())];
     Notice::OfQueuePair(QpNotice {
         queue_pair: bits(index.into()),
         generation: bits(generation.into()),
         kind,
-        has_event: kind == Drained || world.random.random(),
+        has_event: matches!(kind, Drained | Established) || world.random.random(),
         event_code: bits(AsyncEvent::QueuePairAccessError.number().into()),
     })
 }

@@ -92,8 +92,8 @@ impl Model {
             NoticeKind::RequesterError => Cause::RequesterError,
             NoticeKind::ResponderError => Cause::ResponderError,
             NoticeKind::QueueError => Cause::QueueError,
-            NoticeKind::Drained => {
-                if pair.state == QpState::SendQueueDrain {
+            kind @ (NoticeKind::Drained | NoticeKind::Established) => {
+                if kind == NoticeKind::Established || pair.state == QpState::SendQueueDrain {
                     let kind = u64::from(EventKind::Asynchronous.number());
                     self.messages.push(Message::Event(
                         pair.number.into(),

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | error | header of the queue pair | its generation is current, and the state changes | state |
 //! | drained | header of the queue pair | its generation is current, and the state is SQD | nothing |
+//! | established | header of the queue pair | its generation is current | nothing |
 //! | limit reached | limit of the shared receive queue | its generation is current | limit, to zero |
 use crate::object_store::{
     INDEX_BITS, KIND_BITS, LIMIT_BITS, LOADED_WORDS, STATE, STATE_BITS, STORE_BITS, VALID, header_of, kind,
@@ -57,7 +58,7 @@ pub(super) fn cause_number(kind: NoticeKind) -> Bits<2> {
         NoticeKind::RequesterError => bits::<2>(0),
         NoticeKind::ResponderError => bits::<2>(1),
         NoticeKind::QueueError => bits::<2>(2),
-        NoticeKind::Drained => bits::<2>(3),
+        NoticeKind::Drained | NoticeKind::Established => bits::<2>(3),
     }
 }
 
@@ -84,7 +85,8 @@ pub(super) fn decide(notice: Notice, word: Bits<64>, next_state: Bits<STATE_BITS
     let state = state_of(word);
     let is_limit = notice.is_srq_limit;
     let is_drain = !is_limit && notice.of_queue_pair.kind == NoticeKind::Drained;
-    let keeps_state = is_limit || is_drain;
+    let is_established = notice.of_queue_pair.kind == NoticeKind::Established;
+    let keeps_state = is_limit || is_drain || is_established;
     let is_stale = if is_limit {
         word.get_bits::<GENERATION_BITS>(LIMIT_BITS) != notice.limit_generation
     } else {
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn failures_change_the_state_of_the_generation_that_they_name() {
-        use NoticeKind::{Drained, QueueError, RequesterError, ResponderError};
+        use NoticeKind::{Drained, Established, QueueError, RequesterError, ResponderError};
         let fails = NoticeVerdict { applies: true, ..NoticeVerdict::default() };
         let nothing = NoticeVerdict::default();
         let stale = NoticeVerdict { is_stale: true, ..nothing };
@@ -149,6 +151,14 @@ mod tests {
             (RequesterError, 7, header(false, ReadyToSend, 7), Error, stale),
             (Drained, 7, header(true, SendQueueDrain, 7), Init, NoticeVerdict { applies: true, ..drained }),
             (Drained, 7, header(true, ReadyToSend, 7), ReadyToSend, drained),
+            (
+                Established,
+                7,
+                header(true, ReadyToSend, 7),
+                ReadyToSend,
+                NoticeVerdict { applies: true, ..drained },
+            ),
+            (Established, 6, header(true, ReadyToSend, 7), Init, NoticeVerdict { is_stale: true, ..drained }),
             (Drained, 6, header(true, SendQueueDrain, 7), Init, NoticeVerdict { is_stale: true, ..drained }),
         ] {
             let notice = choose(of_queue_pair(kind, generation), true, limit(7));

@@ -85,6 +85,8 @@ pub(super) struct Findings {
     pub transfer: Transfer,
     /// The queue pair is in ERR.
     pub is_error: Bit,
+    /// The queue pair is in RTR, and control has not been told that its peer has come.
+    pub may_establish: Bit,
 }
 
 /// Says what an opcode means.
@@ -234,6 +236,7 @@ pub(super) fn findings_of(
         responses: responses_after_first(class, transfer.length, path.path_mtu),
         transfer,
         is_error: path.state == QpState::Error as u64,
+        may_establish: path.state == QpState::ReadyToReceive as u64 && !record.is_established,
     }
 }
 

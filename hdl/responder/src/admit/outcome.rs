@@ -62,6 +62,8 @@ pub(super) struct Outcome {
     pub takes_own_wqe: Bit,
     /// It is dropped because of the share of its ring.
     pub exceeds_share: Bit,
+    /// It is the first that is executed in RTR: communication is established (protocol 3.9).
+    pub establishes: Bit,
     pub flush: Flush,
 }
 
@@ -185,6 +187,7 @@ pub(super) fn outcome_of(
         takes_wqe,
         takes_own_wqe: (takes_wqe && !path.is_shared) || flush.takes_wqe,
         exceeds_share: false,
+        establishes: executes && found.may_establish,
         flush,
     }
 }

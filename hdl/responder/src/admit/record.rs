@@ -80,6 +80,8 @@ pub(super) struct AdmitRecord {
     pub transfer: Transfer,
     /// Queue pair of an SRQ: in ERR, the last WQE is reported.
     pub is_last_wqe_reported: Bit,
+    /// Control is told that communication is established.
+    pub is_established: Bit,
     /// Free-running count of READs and atomics that were admitted.
     pub reads: Bits<READ_COUNT_BITS>,
 }
@@ -258,6 +260,7 @@ pub(super) fn record_after(
         message: message_after(record.message, found, outcome),
         transfer: transfer_after(record.transfer, token, found, executes),
         is_last_wqe_reported: record.is_last_wqe_reported || outcome.flush.reports_last_wqe,
+        is_established: record.is_established || outcome.establishes,
         reads: select(executes && found.class.is_read, record.reads + 1, record.reads),
     }
 }
@@ -285,6 +288,7 @@ mod tests {
                 received: bits(256),
             },
             is_last_wqe_reported: true,
+            is_established: true,
             reads: bits(31),
         }
     }

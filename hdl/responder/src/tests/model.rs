@@ -269,7 +269,7 @@ pub(super) enum Arriving {
     Write { address: u64, key: u32, length: u32, bytes: u32 },
 }
 
-/// A queue pair that must fail, and the event that reports it.
+/// A queue pair that must fail, and the event that reports it; or one whose communication is established.
 pub(super) type Failure = (u16, u8, Option<AsyncEvent>);
 
 /// One queue pair.
@@ -287,6 +287,8 @@ pub(super) struct Queue {
     pub(super) arriving: Option<Arriving>,
     /// The WQE of a SEND that has not ended and not failed.
     held: Option<Work>,
+    /// A packet was executed in RTR.
+    is_established: bool,
     /// It has reported that it holds no WQE of its shared receive queue (last WQE reached).
     is_last_said: bool,
     /// PSNs of the atomics that were executed.
@@ -304,6 +306,16 @@ impl Queue {
     pub(super) fn available(&self) -> u16 {
         let count = self.posted.wrapping_sub(self.consumed);
         if u32::from(count) <= 1 << self.attributes.entries_log2 { count } else { 0 }
+    }
+
+    /// A packet is executed, as far as admission knows.
+    fn executes(&mut self, index: u16, failures: &mut Vec<Failure>) {
+        self.expected = (self.expected + 1) & PSN_MASK;
+        self.nak_sent = false;
+        if self.attributes.state == QpState::ReadyToReceive && !self.is_established {
+            self.is_established = true;
+            failures.push((index, self.attributes.generation, Some(AsyncEvent::CommunicationEstablished)));
+        }
     }
 
     /// WQEs that complete as flushed in ERR.
@@ -382,6 +394,7 @@ impl Model {
             arriving: None,
             held: None,
             is_last_said: false,
+            is_established: false,
             atomics: Vec::new(),
             consumed: 0,
             posted: 0,
@@ -396,6 +409,7 @@ impl Model {
             (queue.nak_sent, queue.has_refused) = (false, false);
             (queue.has_failed, queue.is_stopped) = (false, false);
             (queue.arriving, queue.held, queue.is_last_said) = (None, None, false);
+            queue.is_established = false;
             queue.works.clear();
             queue.atomics.clear();
         }
@@ -491,8 +505,7 @@ impl Model {
         // Steps 3 to 6: opcode and its order, right, receive WQE, length.
         let arriving = queue.arriving;
         if is_atomic && may_repeat && request.address.is_multiple_of(8) && arriving.is_none() {
-            queue.expected = (queue.expected + 1) & PSN_MASK;
-            queue.nak_sent = false;
+            queue.executes(index, &mut self.failures);
             let has_right =
                 Region::find(&self.regions, request.key, attributes.domain, true, request.address, 8);
             if has_right.is_none() {
@@ -572,8 +585,7 @@ impl Model {
             let held = taken.or(queue.held.take());
             return Some(self.fail(index, request, held, INVALID));
         };
-        queue.expected = (queue.expected + 1) & PSN_MASK;
-        queue.nak_sent = false;
+        queue.executes(index, &mut self.failures);
 
         // The WQE, and step 7: keys.
         let entry = if kind.is_send { taken.or(queue.held.take()) } else { taken };

@@ -152,11 +152,16 @@ impl Machine {
     }
 
     pub(super) fn check_failure(&mut self, event: &QpNotice) {
-        assert_eq!(event.kind, NoticeKind::ResponderError);
         let (index, generation) = (event.queue_pair.to_u64() as u16, event.generation.to_u64() as u8);
         let code = event.has_event.then(|| AsyncEvent::from_number(event.event_code.to_u64()).unwrap());
         let failure: Failure = (index, generation, code);
         let place = self.model.failures.iter().position(|expected| *expected == failure);
+        if code == Some(AsyncEvent::CommunicationEstablished) {
+            assert_eq!(event.kind, NoticeKind::Established);
+            self.model.failures.remove(place.expect("the first packet in RTR was executed"));
+            return;
+        }
+        assert_eq!(event.kind, NoticeKind::ResponderError);
         self.accounts.entry((index, generation)).or_default().has_failed = true;
         self.failed.push((self.cycle, index));
         let is_current = self.is_current(index, generation);

@@ -224,6 +224,7 @@ mod tests {
             syndrome: Stimulus::sample(random),
             status: Stimulus::sample(random),
             write_failed: false,
+            is_last: kind == 4,
         };
         let response = ReadResponseCommand {
             payload_bytes: bits(payload.len() as u64),

@@ -110,6 +110,8 @@ pub struct ResponseNotice {
     pub status: Bits<8>,
     /// The host refused a write of the data; filled in by place.
     pub write_failed: Bit,
+    /// No response, but the last of what acknowledge has sent for a queue pair in error: nothing of it is written any more.
+    pub is_last: Bit,
 }
 
 /// Placement of a response of the peer: like [`PlaceCommand`](crate::receive::PlaceCommand), for READ and

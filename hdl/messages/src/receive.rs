@@ -10,7 +10,7 @@ pub const NOTICE_BODY_BITS: usize = 28;
 /// Bits of an amount of room in the request buffer, in units of 128 bytes: up to 128 KiB.
 pub const ROOM_BITS: usize = 11;
 /// Width of the body of a response.
-const RESPONSE_BODY_BITS: usize = 13;
+const RESPONSE_BODY_BITS: usize = 14;
 /// Bits of a body that a response does not have.
 const FILLER_BITS: usize = NOTICE_BODY_BITS - RESPONSE_BODY_BITS;
 
@@ -117,6 +117,7 @@ pub fn response_notice(response: ResponseNotice, filler: PlaceNotice) -> PlaceNo
         syndrome: response.syndrome,
         body: cat!(
             filler.body.get_bits::<FILLER_BITS>(RESPONSE_BODY_BITS),
+            response.is_last,
             response.is_middle,
             response.is_unexpected,
             response.is_read_error,
@@ -143,6 +144,7 @@ pub fn response_of(notice: PlaceNotice) -> ResponseNotice {
         syndrome: notice.syndrome,
         status: notice.body.get_bits::<8>(0),
         write_failed: notice.write_failed,
+        is_last: notice.body.get_bit(13),
     }
 }
 
@@ -232,6 +234,7 @@ mod tests {
                 syndrome: number(seed + 4),
                 status: number(seed + 5),
                 write_failed: seed & 32 != 0,
+                is_last: seed & 3 == 3,
             };
             let filler = PlaceNotice {
                 body: number(seed + 6),

@@ -68,6 +68,10 @@
 //!     the delay of its code instead of an acknowledgement. The epoch counts up at once, with `waits`, so
 //!     that nothing is sent; and again after the delay, without it (protocol 2.7).
 //! 16. A packet that could not be sent again is no failure if its PSN was acknowledged meanwhile.
+//! 17. A READ or an atomic in error leaves when no data of the queue pair is on its way to host memory: a CQE gives the
+//!     memory back to software. So the turn that finds it takes no response of the queue pair any more, and sends one of
+//!     its own through read_response and the place stage; when that returns, all before it has been written (protocol
+//!     2.11).
 //!
 //! A response is dropped and counted unless whole QPN, state, service, partition and both addresses are
 //! right, in this order, and its PSN is in flight. A message in error waits for the responses to those
@@ -79,10 +83,10 @@ use crate::messages::{
 use crate::outstanding::SHARED_BITS;
 use crate::sweep::SweepStep;
 use choose::{Chosen, Offers, first_step, has_room, responses_after};
-use record::{Peer, Progress, after_local, after_setup, lost_packet, no_peer, peer_of};
+use record::{Peer, Progress, after_local, after_setup, is_over, lost_packet, no_peer, peer_of};
 use response::{
     Arrival, Check, after_loss, after_response, arrival_of, check_of, counts_of, fault_of, joins_queue,
-    outcome_of, respondent_of, response_of, says_lost,
+    outcome_of, respondent_of, says_lost, sent_of, settled, settles,
 };
 use retry::{
     Recovery, Timeout, after_timeout, counts_after, fails_in, recovery_of, timeout_of, timer_set_of,
@@ -281,8 +285,7 @@ impl Logic for Acknowledge {
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
         let event = self.setup.beat.val();
         let local = self.local_completion.beat.val();
-        let packet = self.responses.beat.val();
-        let returned = self.returned.beat.val();
+        let (packet, returned) = (self.responses.beat.val(), self.returned.beat.val());
 
         let has_room =
             has_room(self.completions.level.val(), self.failures.level.val(), self.wakes.level.val());
@@ -292,7 +295,7 @@ impl Logic for Acknowledge {
             local: self.local_completion.valid.val(),
             local_fails: local.has_failed,
             expired: self.expired.valid.val() && !self.expired_last.q.val(),
-            turn: self.ready_queue.tx.valid.val() && has_room,
+            turn: self.ready_queue.tx.valid.val() && has_room && self.deferred.rx.ready.val(),
             returned: self.returned.valid.val(),
             response: self.responses.valid.val() && self.deferred.rx.ready.val(),
         };
@@ -336,12 +339,11 @@ impl Logic for Acknowledge {
         self.own_addresses.write_word.next = own.address;
         self.own_addresses.word.next = packet.destination_address;
         self.own_addresses.index.next = peer.source_address_index;
-
         // A response, held from Idle to Response, or a packet that was not sent.
         let lost = lost_packet(chosen.is_own, local, self.gather_failure.beat.val());
         let arrival: Arrival = arrival_of(chosen.is_back, packet, returned);
         let agrees = self.own_addresses.agrees.val();
-        let fault = fault_of(chosen.is_back, packet, returned, peer, progress.has_failed, agrees);
+        let fault = fault_of(chosen.is_back, packet, returned, peer, is_over(progress), agrees);
         self.check.d.next = check_of(step, lost.psn, arrival, fault, peer, progress, issued);
         self.timeout.d.next = timeout_of(self.expired.beat.val(), peer, progress, issued);
         let timeout = self.timeout.q.val();
@@ -349,11 +351,8 @@ impl Logic for Acknowledge {
         let outcome = outcome_of(check, chosen.is_back, packet.opcode, returned.is_middle);
         let responds = step == Step::Response;
         let defers = responds && !chosen.is_back && (outcome.is_deferred || packet.payload_bytes.any());
-        self.deferred.rx.valid.next = defers;
-        self.deferred.rx.beat.next = response_of(queue_pair, packet, peer, outcome.is_deferred, check.class);
-        self.in_flight.next = self.in_flight_held.q.val();
-        self.in_flight_held.d.next =
-            in_flight_after(self.in_flight_held.q.val(), defers, responds && chosen.is_back);
+        let settles = responds && settles(progress, chosen.is_back, returned, peer);
+        let settled = settled(progress, settles);
         let is_new = lost.generation == peer.generation;
         let says_lost = says_lost(check.class, arrival.syndrome, returned);
         let recovery: Recovery = recovery_of(check, outcome, says_lost, peer, progress);
@@ -362,7 +361,7 @@ impl Logic for Acknowledge {
         // A turn. The pool shows the message at its slot and the block after its block in the next cycle.
         let turn = self.turn.q.val();
         let oldest = self.oldest.q.val();
-        let next_block = self.next_block.val();
+        let (next_block, stores) = (self.next_block.val(), step == Step::Store);
         let pool_slot = pool_slot_of(step, progress, home, next_block, turn);
         self.pool_read.next = pool_read_of(step, next_queue_pair, queue_pair, pool_slot);
         self.freed.next = turn.head.get_bits::<SHARED_BITS>(0);
@@ -376,7 +375,13 @@ impl Logic for Acknowledge {
         self.completions.rx.valid.next = step == Step::Complete && writes_cqe(oldest);
         self.completions.rx.beat.next = cqe_of(oldest, peer, progress);
         let closing: Closing = closing_of(turn, progress, peer, issued, self.begun.val());
-        let stores = step == Step::Store;
+        let sends_last = stores && closing.sends_last;
+        self.deferred.rx.valid.next = defers || sends_last;
+        self.deferred.rx.beat.next =
+            sent_of(sends_last, queue_pair, packet, peer, outcome.is_deferred, check.class);
+        let (in_flight, returns) = (self.in_flight_held.q.val(), responds && chosen.is_back);
+        self.in_flight.next = in_flight;
+        self.in_flight_held.d.next = in_flight_after(in_flight, defers || sends_last, returns);
         let is_drained = stores && closing.is_drained;
         self.failures.rx.valid.next = is_drained || (step == Step::Complete && tells_control(oldest));
         self.failures.rx.beat.next = notice_of(queue_pair, peer, is_drained, oldest);
@@ -395,9 +400,9 @@ impl Logic for Acknowledge {
             Step::Lost => after_loss(progress, check, chosen.is_own, fails),
             Step::Expired => after_timeout(progress, check, timeout, fails),
             Step::Store => after_turn(progress, turn, closing, home),
-            _ => after_response(progress, check, outcome, arrival, returned, recovery, fails),
+            _ => after_response(settled, check, outcome, arrival, returned, recovery, fails),
         };
-        let joins = joins_queue(step, event.kind, is_new, outcome, timeout);
+        let joins = joins_queue(step, event.kind, is_new, outcome.joins || settles, timeout);
         self.ready_queue.rx.valid.next = (joins && !progress.is_queued) || (stores && closing.continues);
         self.ready_queue.rx.beat.next = queue_pair;
         let index = select(is_sweeping, self.sweep.val().index, queue_pair);
@@ -412,8 +417,7 @@ impl Logic for Acknowledge {
         self.peers.write_enable.next = is_sweeping || step == Step::Setup;
         self.peers.write_address.next = index;
         self.peers.write_data.next = select(is_sweeping, no_peer(peer_of(event)), peer_of(event));
-        let following = step_after(step, progress, issued, turn, oldest, closing);
-        self.step.d.next = select(is_idle, first, following);
+        self.step.d.next = select(is_idle, first, step_after(step, progress, issued, turn, oldest, closing));
         let counts = counts_of(step, check, outcome, says_lost, fails, is_new, oldest.verdict);
         self.counts_held.d.next = counts_after(counts, step == Step::Expired, timeout, fails);
         self.counts.next = self.counts_held.q.val();

@@ -418,6 +418,8 @@ pub struct Response {
     pub pad_mismatch: Bit,
     /// AtomicAckETH as on the wire, where there is one.
     pub original: Bits<64>,
+    /// No response, but what acknowledge sends after the last one of a queue pair in error.
+    pub is_last: Bit,
 }
 
 /// Progress that no response of the peer reports: a message that was not sent, or the result of an

@@ -381,6 +381,13 @@ pub const FAULTS: &[Fault] = &[
         "answers",
     ),
     signal(
+        "read-flushed-at-once",
+        Kind::NoWait,
+        ("acknowledge", "verdict_of_may_be_written", "1'b0"),
+        "a READ in error completes while its data is on its way to host memory",
+        "flushed",
+    ),
+    signal(
         "timeout-takes-no-retry",
         Kind::Lost,
         ("acknowledge", "after_timeout_retries_taken", "3'h0"),

@@ -90,6 +90,12 @@ pub const JUDGES: &[Judge] = &[
         "queue pairs in RTR whose peer sends already",
     ),
     judge_of(
+        "flushed",
+        "refusals",
+        "no_data_comes_after_its_read_was_flushed",
+        "READs that are flushed while their data goes into a slow host",
+    ),
+    judge_of(
         "flood",
         "refusals",
         "a_flooded_queue_pair_takes_its_share_only",

@@ -59,6 +59,7 @@ use faults::Common;
 use reports::{First, Silence};
 use rig::Rig;
 use rnic_machine::host::HostOptions;
+use rnic_stimulus::chance::Delay;
 use support::at_both_widths;
 
 fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
@@ -88,6 +89,14 @@ fn wrong_answers_are_refused(width_bits: u32) -> Result<()> {
     assert!(responses > 60, "{responses}");
     own_reads::refused(&mut rig)?;
     own_atomics::refused(&mut rig)?;
+    rig.finish()
+}
+
+fn no_data_comes_after_its_read_was_flushed(width_bits: u32) -> Result<()> {
+    let write_visible = Delay::nanoseconds(2_000);
+    let host = HostOptions { write_visible, writes_max: 4, ..HostOptions::IDEAL };
+    let mut rig = Rig::on_host(width_bits, 21, cold::EQES_LOG2, host)?;
+    own_reads::flushed_with_data_on_its_way(&mut rig)?;
     rig.finish()
 }
 
@@ -304,6 +313,7 @@ at_both_widths! {
     trace_i_region_ends: trace_i_region_ends_at_64_bits, trace_i_region_ends_at_512_bits;
     trace_j_nak_lost: trace_j_nak_lost_at_64_bits, trace_j_nak_lost_at_512_bits;
     only_the_last_packet_comes_again_after_an_rnr_nak: only_the_last_packet_comes_again_after_an_rnr_nak_at_64_bits, only_the_last_packet_comes_again_after_an_rnr_nak_at_512_bits;
+    no_data_comes_after_its_read_was_flushed: no_data_comes_after_its_read_was_flushed_at_64_bits, no_data_comes_after_its_read_was_flushed_at_512_bits;
     the_first_packet_in_rtr_is_an_event: the_first_packet_in_rtr_is_an_event_at_64_bits, the_first_packet_in_rtr_is_an_event_at_512_bits;
     a_flooded_queue_pair_takes_its_share_only: a_flooded_queue_pair_takes_its_share_only_at_64_bits, a_flooded_queue_pair_takes_its_share_only_at_512_bits;
     a_cold_receive_queue_delays_no_other: a_cold_receive_queue_delays_no_other_at_64_bits, a_cold_receive_queue_delays_no_other_at_512_bits;

@@ -34,6 +34,8 @@ const PEER_ROOM: u64 = 0x1_0000;
 /// Batches of requests, and READs in each: more than may be open.
 const BATCHES: u64 = 8;
 const READS: u64 = 20;
+/// Time in which all that is on its way to the slow host of a test has come.
+const SETTLED_NS: u64 = 15_000;
 
 pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
     let region = PeerRegion {
@@ -367,5 +369,55 @@ pub(crate) fn refused(rig: &mut Rig) -> Result<()> {
         }
     }
     ensure!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
+    Ok(())
+}
+
+/// A queue pair fails while the data of its READ goes into a slow host: once the READ is flushed, its memory is that of software
+/// again, and no byte of it changes any more.
+pub(crate) fn flushed_with_data_on_its_way(rig: &mut Rig) -> Result<()> {
+    const PACKETS: u32 = 12;
+    for wait_ns in [0, 700, 1500, 2500, 4000] {
+        let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
+        let info = queue_pair.info(IPV4)?;
+        let mut queue_pair: QueuePair<ReadyToSend> =
+            rig.connect(queue_pair, PLAYED, IPV4, Pmtu::Bytes1024, 0)?;
+        rig.heard();
+        let remote = RemoteMemory { address: 0x1000, key: 7, bytes: 1024 * u64::from(PACKETS) };
+        let mut memory = piece(rig, 0, 1024 * PACKETS as usize)?;
+        memory.bytes_mut().fill(UNTOUCHED);
+        let read = SendRequest::read(1, remote).sge(memory).signalled();
+        queue_pair.post_send(read).map_err(|refused| refused.reason)?;
+        rig.wait("the request", |rig| Ok((!rig.heard().is_empty()).then_some(())))?;
+        let first_psn = Psn::wrapping(info.first_psn);
+        let answer = |place: u32| {
+            let operation = match place {
+                0 => Operation::ReadResponseFirst,
+                last if last == PACKETS - 1 => Operation::ReadResponseLast,
+                _ => Operation::ReadResponseMiddle,
+            };
+            let opcode = Transport::Rc.base() | operation.code();
+            let bth = BthRepr::new(opcode, info.qp_number, first_psn.add(place));
+            let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 31, msn: Psn::wrapping(1) });
+            let extended = if operation == Operation::ReadResponseMiddle { vec![] } else { vec![aeth] };
+            Packet::new(bth, extended, vec![!UNTOUCHED; 1024]).frame(&path_to_card(IPV4), 3)
+        };
+        rig.send(&(0..PACKETS).map(answer).collect::<Vec<_>>());
+        rig.step_ns(wait_ns)?;
+        let failed = queue_pair.fail().map_err(rnic_driver::Error::from)?;
+        let done = rig.wait("the READ", |rig| Ok(rig.sends.poll_one()?))?;
+        ensure!(done.status == CompletionStatus::Flushed, "{wait_ns} ns: {done:?}");
+        let memory: Vec<Region> = done.sg_list.into_iter().collect();
+        let contents = || -> Vec<u8> { memory.iter().flat_map(|region| region.bytes().to_vec()).collect() };
+        let before = contents();
+        let written = before.iter().filter(|byte| **byte != UNTOUCHED).count();
+        ensure!(written > 0, "{wait_ns} ns: no data had come");
+        rig.step_ns(SETTLED_NS)?;
+        ensure_same(&contents(), &before).with_context(|| {
+            format!("{wait_ns} ns: {written} bytes were written when the READ was flushed")
+        })?;
+        drop(failed);
+        rig.settle()?;
+    }
+    rig.moved()?;
     Ok(())
 }

@@ -63,6 +63,11 @@ pub(super) struct Progress {
     pub awaits_peer: Bit,
     /// Timer code of the last RNR NAK.
     pub rnr_code: Bits<RNR_CODE_BITS>,
+    /// The oldest message is a READ or an atomic in error, and data of it may be on its way to host memory: no response is
+    /// taken any more, and it leaves when the last one has returned.
+    pub awaits_last: Bit,
+    /// That has returned: no data of the queue pair is written any more.
+    pub is_settled: Bit,
 }
 
 /// Why a message fails.
@@ -101,6 +106,12 @@ pub(super) fn no_peer(peer: Peer) -> Peer {
 #[kernel]
 pub(super) fn sends(state: Bits<3>) -> Bit {
     state == QpState::ReadyToSend as u64 || state == QpState::SendQueueDrain as u64
+}
+
+/// Says whether responses of the peer have no effect any more: what is left is flushed.
+#[kernel]
+pub(super) fn is_over(progress: Progress) -> Bit {
+    progress.has_failed || progress.awaits_last || progress.is_settled
 }
 
 /// Says whether an event concerns messages in flight; the others only set the path.
@@ -142,6 +153,8 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
             rnr_taken: bits::<ATTEMPT_BITS>(0),
             wants_rewind: false,
             awaits_peer: false,
+            awaits_last: false,
+            is_settled: false,
             retired: Retired { oldest_slot: bits::<WORK_INDEX_BITS>(0), waits: false, ..progress.retired },
             ..queued
         },

@@ -239,7 +239,7 @@ pub(super) fn outcome_of(check: Check, is_back: Bit, opcode: Bits<8>, is_middle:
 
 /// What read_response gets of a packet.
 #[kernel]
-pub(super) fn response_of(
+fn response_of(
     queue_pair: Bits<QUEUE_PAIR_BITS>,
     packet: PacketToken,
     peer: Peer,
@@ -257,6 +257,39 @@ pub(super) fn response_of(
         payload_bytes: packet.payload_bytes,
         pad_mismatch: packet.pad_mismatch,
         original: packet.extended.get_bits::<64>(32),
+        is_last: false,
+    }
+}
+
+/// What read_response gets: a packet, or after the last one of a queue pair in error, as `is_last` says, what returns when all
+/// before it is in host memory.
+#[kernel]
+pub(super) fn sent_of(
+    is_last: Bit,
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    packet: PacketToken,
+    peer: Peer,
+    is_deferred: Bit,
+    class: ResponseClass,
+) -> Response {
+    let last = Response { queue_pair, generation: peer.generation, is_last: true, ..Default::default() };
+    select(is_last, last, response_of(queue_pair, packet, peer, is_deferred, class))
+}
+
+/// Says whether what returns is what the queue pair awaits, so that its READ in error may leave.
+#[kernel]
+pub(super) fn settles(progress: Progress, is_back: Bit, returned: ResponseNotice, peer: Peer) -> Bit {
+    progress.awaits_last && is_back && returned.is_last && returned.generation == peer.generation
+}
+
+/// Record when that may have returned.
+#[kernel]
+pub(super) fn settled(progress: Progress, settles: Bit) -> Progress {
+    Progress {
+        awaits_last: progress.awaits_last && !settles,
+        is_settled: progress.is_settled || settles,
+        is_queued: progress.is_queued || settles,
+        ..progress
     }
 }
 
@@ -333,20 +366,14 @@ pub(super) fn after_loss(progress: Progress, check: Check, is_own: Bit, fails: B
 }
 
 /// Says whether a step puts the queue pair into the ready queue: it may have something to complete. `is_current`
-/// says that a failure is of the queue pair's generation.
+/// says that a failure is of the queue pair's generation, `joins` that a response has something to complete.
 #[kernel]
-pub(super) fn joins_queue(
-    step: Step,
-    kind: SetupKind,
-    is_current: Bit,
-    outcome: Outcome,
-    timeout: Timeout,
-) -> Bit {
+pub(super) fn joins_queue(step: Step, kind: SetupKind, is_current: Bit, joins: Bit, timeout: Timeout) -> Bit {
     match step {
         Step::Setup => concerns_progress(kind),
         Step::Local => true,
         Step::Lost => is_current,
-        Step::Response => outcome.joins,
+        Step::Response => joins,
         Step::Expired => timeout.counts || timeout.ends_wait,
         _ => false,
     }

@@ -1,6 +1,6 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about going back: when a loss, a timeout or an RNR NAK makes it, which retry it
 //! takes, what the timer of a queue pair is set to, and what becomes of its expiry (protocol 2.5 to 2.7).
-use super::record::{Failure, Peer, Progress, after_failure, sends};
+use super::record::{Failure, Peer, Progress, after_failure, is_over, sends};
 use super::response::{Check, Outcome};
 use super::{AcknowledgeCounts, Step};
 use crate::messages::{ATTEMPT_BITS, Expired, Issued, RNR_CODE_BITS, TimerKind, TimerOrder, TimerSet};
@@ -44,7 +44,7 @@ pub(super) fn timer_set_of(queue_pair: Bits<QUEUE_PAIR_BITS>, progress: Progress
     TimerSet {
         queue_pair,
         order: TimerOrder {
-            kind: if progress.has_failed {
+            kind: if is_over(progress) {
                 TimerKind::Stop
             } else if progress.awaits_peer {
                 TimerKind::RnrWait
@@ -147,7 +147,7 @@ pub(super) fn timeout_of(expired: Expired, peer: Peer, progress: Progress, issue
     let is_awaited = is_outstanding && issued.epoch == retired.epoch && !progress.wants_rewind;
     let is_ack = expired.kind == TimerKind::Ack;
     Timeout {
-        counts: is_ack && is_current && is_same && is_awaited && sends(peer.state) && !progress.has_failed,
+        counts: is_ack && is_current && is_same && is_awaited && sends(peer.state) && !is_over(progress),
         ends_wait: !is_ack && is_current && is_same && progress.awaits_peer,
         is_last: progress.retries_taken == peer.retry_count,
         is_stale: !is_current,

@@ -59,6 +59,10 @@ struct Model {
     reports_drained: bool,
     /// Timeouts since `una` moved.
     retries: u64,
+    /// The oldest message is a READ in error, and what the block has sent after the last response has not returned.
+    awaits_last: bool,
+    /// It has.
+    is_settled: bool,
 }
 
 /// Model of wqe_parse and issue for a queue pair.
@@ -226,6 +230,8 @@ impl Model {
             reads: 0,
             reports_drained: false,
             retries: 0,
+            awaits_last: false,
+            is_settled: false,
         }
     }
 
@@ -242,7 +248,10 @@ impl Model {
                 self.has_failed |=
                     [QpState::Error as u64, QpState::SendQueueError as u64].contains(&event.state.to_u64());
             }
-            SetupKind::Restart => (self.has_failed, self.failure, self.retries) = (false, None, 0),
+            SetupKind::Restart => {
+                (self.has_failed, self.failure, self.retries) = (false, None, 0);
+                (self.awaits_last, self.is_settled) = (false, false);
+            }
             SetupKind::SendPsn => self.una = psn_of(event.psn),
             _ => {}
         }
@@ -263,11 +272,16 @@ impl Model {
         is_first
     }
 
+    /// Nothing that the peer says has an effect any more.
+    fn is_over(&self) -> bool {
+        self.has_failed || self.awaits_last || self.is_settled
+    }
+
     /// Whether the queue pair accepts responses.
     fn listens(&self) -> bool {
         let states =
             [QpState::ReadyToReceive, QpState::ReadyToSend, QpState::SendQueueDrain, QpState::SendQueueError];
-        !self.has_failed && states.iter().any(|&state| self.event.state == state as u64)
+        !self.is_over() && states.iter().any(|&state| self.event.state == state as u64)
     }
 
     /// What a response means, given how many messages had been issued: the names of the counters that it moves,
@@ -294,6 +308,7 @@ impl Model {
             payload_bytes: packet.payload_bytes,
             pad_mismatch: packet.pad_mismatch,
             original: packet.extended.get_bits::<64>(32),
+            is_last: false,
         };
         let dropped = packet.payload_bytes.any().then_some(response);
         if opcode == CONGESTION {
@@ -346,6 +361,9 @@ impl Model {
 
     /// What returns from the place stage.
     fn takes_returned(&mut self, returned: ResponseNotice, issued: Issued) -> Vec<&'static str> {
+        if returned.is_last && returned.generation == self.event.generation && self.awaits_last {
+            (self.awaits_last, self.is_settled) = (false, true);
+        }
         let says =
             returned.is_placed || returned.is_acknowledge || returned.is_read_error || returned.is_unexpected;
         if !says || !self.listens() || returned.generation != self.event.generation {
@@ -390,7 +408,7 @@ impl Model {
         let is_outstanding = issued.generation == self.event.generation
             && issued.count != retired.count
             && psn_of(issued.unsent_psn) != self.una;
-        let listens = !self.has_failed && sends.contains(&self.event.state.to_u64());
+        let listens = !self.is_over() && sends.contains(&self.event.state.to_u64());
         if !is_in_time || !is_outstanding || !listens || expired.kind != TimerKind::Ack {
             return vec![];
         }
@@ -404,7 +422,7 @@ impl Model {
 
     /// What the timer is to wait for, with the oldest unacknowledged PSN and the retries.
     fn timer(&self) -> (TimerKind, u64, u64) {
-        let kind = if self.has_failed { TimerKind::Stop } else { TimerKind::Ack };
+        let kind = if self.is_over() { TimerKind::Stop } else { TimerKind::Ack };
         (kind, self.una.value().into(), self.retries)
     }
 
@@ -477,6 +495,18 @@ impl Model {
     /// How the oldest message would end now: `None` if it stays, else status and reason, or that it makes no
     /// CQE.
     fn verdict(&self) -> Option<Option<(u64, u64)>> {
+        self.judged().filter(|_| !self.may_be_written())
+    }
+
+    /// Whether data of the oldest message, which is in error, may be on its way to host memory.
+    fn may_be_written(&self) -> bool {
+        let is_error =
+            matches!(self.judged(), Some(Some((status, _))) if status != CompletionStatus::Success as u64);
+        is_error && !self.is_settled && self.messages[0].token.is_open
+    }
+
+    /// The verdict on a message that no data is written for.
+    fn judged(&self) -> Option<Option<(u64, u64)>> {
         let message = self.messages.front()?;
         let status = message.token.completion.status.to_u64();
         if message.token.generation != self.event.generation || self.event.state == QpState::Reset as u64 {
@@ -748,6 +778,7 @@ impl World {
             generation: response.generation,
             psn: response.psn,
             syndrome: response.syndrome,
+            is_last: response.is_last,
             ..ResponseNotice::default()
         };
         if !response.is_good {
@@ -862,6 +893,15 @@ impl World {
         }
         assert_eq!(retired.reads, model.reads & 31);
         if left < 8 && retired.count != self.issued_seen.count {
+            if model.may_be_written() && !model.awaits_last {
+                model.awaits_last = true;
+                self.deferred_expected.push(Response {
+                    queue_pair: bits(index as u64),
+                    generation: model.event.generation,
+                    is_last: true,
+                    ..Response::default()
+                });
+            }
             let verdict = model.verdict();
             let state = (model.una, model.has_failed, model.failure, model.event.state, self.issued_seen);
             let message = model.messages.front().map(|message| message.token);

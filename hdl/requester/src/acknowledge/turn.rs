@@ -21,6 +21,8 @@ use rnic_messages::sizes::QUEUE_PAIR_BITS;
 pub(super) enum Verdict {
     /// It is not acknowledged.
     Stays,
+    /// It is a READ or an atomic in error, and data of it may be on its way to host memory.
+    AwaitsLast,
     /// It leaves without a CQE.
     Silent,
     /// The peer has acknowledged it.
@@ -52,6 +54,8 @@ pub(super) struct Turn {
     pub frees: Bit,
     /// The oldest message stays.
     pub stays: Bit,
+    /// It is in error, and stays until no data of it can be on its way to host memory.
+    pub awaits_last: Bit,
 }
 
 /// The oldest message, and what becomes of it.
@@ -76,6 +80,8 @@ pub(super) struct Closing {
     pub is_drained: Bit,
     /// The cursor goes back to the oldest unacknowledged PSN.
     pub rewinds: Bit,
+    /// What returns after the last response is sent.
+    pub sends_last: Bit,
 }
 
 /// The turn that begins.
@@ -90,6 +96,7 @@ pub(super) fn begin_turn(progress: Progress, home: Bits<BLOCK_BITS>) -> Turn {
         left: bits::<3>(0) - 1,
         frees: false,
         stays: false,
+        awaits_last: false,
     }
 }
 
@@ -202,11 +209,16 @@ pub(super) fn verdict_of(
     let is_stale = message.generation != peer.generation || peer.state == QpState::Reset as u64;
     let is_failed = progress.will_fail && !psn::is_after(progress.failed_psn, message.last_psn);
     let is_acknowledged = psn::is_before(message.last_psn, progress.retired.una_psn);
+    let has_own = status != CompletionStatus::Success as u64;
+    let is_error = has_failed || has_own || is_denied || is_failed;
+    let may_be_written = is_error && message.is_open && !progress.is_settled;
     if is_stale {
         Verdict::Silent
+    } else if may_be_written {
+        Verdict::AwaitsLast
     } else if has_failed || status == CompletionStatus::Flushed as u64 {
         Verdict::Flushed
-    } else if status != CompletionStatus::Success as u64 || is_denied {
+    } else if has_own || is_denied {
         Verdict::Own
     } else if is_failed {
         Verdict::Failed
@@ -255,7 +267,7 @@ pub(super) fn is_first_error(verdict: Verdict) -> Bit {
 #[kernel]
 pub(super) fn after_message(turn: Turn, judged: Judged) -> Turn {
     let verdict = judged.verdict;
-    let leaves = verdict != Verdict::Stays;
+    let leaves = leaves_pool(judged);
     let is_error = verdict == Verdict::Flushed || is_first_error(verdict);
     let opens = leaves && judged.message.is_open;
     // One that leaves in silence is of another life of the queue pair.
@@ -274,6 +286,7 @@ pub(super) fn after_message(turn: Turn, judged: Judged) -> Turn {
         left: select(leaves, turn.left - 1, turn.left),
         frees: turn.frees || opens,
         stays: !leaves,
+        awaits_last: verdict == Verdict::AwaitsLast,
         ..turn
     }
 }
@@ -281,14 +294,14 @@ pub(super) fn after_message(turn: Turn, judged: Judged) -> Turn {
 /// Says whether a message that was judged leaves the pool.
 #[kernel]
 pub(super) fn leaves_pool(judged: Judged) -> Bit {
-    judged.verdict != Verdict::Stays
+    judged.verdict != Verdict::Stays && judged.verdict != Verdict::AwaitsLast
 }
 
 /// Says what follows a message.
 #[kernel]
 pub(super) fn step_after_message(turn: Turn, judged: Judged) -> Step {
     let next_count = turn.head_count + 1;
-    if judged.verdict == Verdict::Stays || judged.is_last {
+    if !leaves_pool(judged) || judged.is_last {
         Step::Store
     } else if next_count.get_bit(3) {
         Step::Block
@@ -412,7 +425,9 @@ pub(super) fn closing_of(
         rewinds: progress.wants_rewind
             && (turn.stays || (turn.retired.waits && !has_more))
             && !turn.has_failed
+            && !turn.awaits_last
             && sends(peer.state),
+        sends_last: turn.awaits_last && !progress.awaits_last,
     }
 }
 
@@ -473,8 +488,9 @@ pub(super) fn after_turn(
         // Where all is acknowledged, and nothing was told to wait, there is nothing to wait for.
         awaits_peer: progress.awaits_peer && (closing.has_more || turn.retired.waits),
         is_queued: closing.continues,
-        is_draining: closing.drains && !turn.stays,
+        is_draining: closing.drains && (!turn.stays || turn.awaits_last),
         reports_drained: progress.reports_drained && !closing.is_drained,
+        awaits_last: progress.awaits_last || closing.sends_last,
         ..progress
     }
 }

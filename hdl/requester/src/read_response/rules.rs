@@ -207,6 +207,7 @@ pub(super) fn notice(
             bits::<8>(CompletionStatus::Success as u64)
         },
         write_failed: false,
+        is_last: response.is_last,
     }
 }
 

@@ -245,6 +245,7 @@ impl World {
                 payload_bytes: bits(read.payload_bytes(bytes)),
                 pad_mismatch: false,
                 original: Stimulus::sample(random),
+                is_last: false,
             });
         }
         pair.next_psn = pair.next_psn.add(read.parts.len() as u32);
@@ -284,6 +285,7 @@ impl World {
                     payload_bytes: bits(read.payload_bytes(bytes)),
                     pad_mismatch: false,
                     original: Stimulus::sample(random),
+                    is_last: false,
                 });
             }
         }
@@ -334,7 +336,9 @@ impl World {
                 3..5 => {
                     response.is_good = false;
                     response.is_data = random.random();
-                    response.payload_bytes = bits(random.random_range(1..4096));
+                    response.payload_bytes =
+                        bits(if random.random() { 0 } else { random.random_range(1..4096) });
+                    response.is_last = !response.payload_bytes.any();
                 }
                 // Lost.
                 5 => {
@@ -387,6 +391,7 @@ impl World {
             generation: response.generation,
             psn: response.psn,
             syndrome: response.syndrome,
+            is_last: response.is_last,
             ..ResponseNotice::default()
         };
         let mut command =

@@ -361,7 +361,7 @@ fn a_queue_pair_is_queued_when_it_may_have_something_to_complete() {
         (Step::Store, SetupKind::Life, true, joins, false),
         (Step::Expired, SetupKind::Life, true, joins, false),
     ] {
-        let found = joins_queue(step, kind, is_current, outcome, Timeout::default());
+        let found = joins_queue(step, kind, is_current, outcome.joins, Timeout::default());
         assert_eq!(found, expected, "{step:?} {kind:?}");
     }
     let silence = Timeout { counts: true, ..Timeout::default() };
@@ -373,7 +373,7 @@ fn a_queue_pair_is_queued_when_it_may_have_something_to_complete() {
         (Step::Response, end, false),
     ] {
         assert_eq!(
-            joins_queue(step, SetupKind::Path, true, quiet, timeout),
+            joins_queue(step, SetupKind::Path, true, quiet.joins, timeout),
             expected,
             "{step:?} {timeout:?}"
         );
@@ -425,4 +425,36 @@ fn each_response_moves_one_counter_and_a_failure_one_more() {
     assert_eq!(other(Step::Lost, true, Verdict::Stays), none);
     assert!(other(Step::Complete, true, Verdict::Success).messages_completed);
     assert_eq!(other(Step::Complete, true, Verdict::Flushed), none);
+}
+
+#[test]
+fn a_queue_pair_is_settled_when_what_it_awaits_has_returned_in_its_own_life() {
+    let ready = Peer { generation: bits(3), ..peer(ReadyToSend) };
+    // Awaited, returns, is the last, generation.
+    for (awaits_last, is_back, is_last, generation, expected) in [
+        (true, true, true, 3, true),
+        (false, true, true, 3, false),
+        (true, false, true, 3, false),
+        (true, true, false, 3, false),
+        (true, true, true, 2, false),
+    ] {
+        let returned = ResponseNotice { is_last, generation: bits(generation), ..ResponseNotice::default() };
+        let before = Progress { awaits_last, ..progress() };
+        let name = format!("{awaits_last} {is_back} {is_last} {generation}");
+        let settles = settles(before, is_back, returned, ready);
+        assert_eq!(settles, expected, "{name}");
+        let after = settled(before, settles);
+        let found = (after.awaits_last, after.is_settled, after.is_queued);
+        assert_eq!(found, (awaits_last && !expected, expected, before.is_queued || expected), "{name}");
+    }
+}
+
+#[test]
+fn what_follows_the_last_response_has_no_payload_and_is_not_taken_for_one() {
+    let ready = Peer { generation: bits(3), ..peer(ReadyToSend) };
+    let packet = PacketToken { payload_bytes: bits(9), ..ack() };
+    let last = Response { queue_pair: bits(7), generation: bits(3), is_last: true, ..Response::default() };
+    assert_eq!(sent_of(true, bits(7), packet, ready, true, ResponseClass::Progress), last);
+    let other = sent_of(false, bits(7), packet, ready, true, ResponseClass::Progress);
+    assert!(!other.is_last && other.is_good && other.payload_bytes == bits(9));
 }

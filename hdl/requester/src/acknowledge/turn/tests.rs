@@ -1,7 +1,7 @@
 //! The rules as tables, from the numbered rules of the module and protocol 2.10, 2.11 and 3.10.
 use super::*;
 use crate::messages::WqeKind;
-use Verdict::{Failed, Flushed, Own, Silent, Stays, Success};
+use Verdict::{AwaitsLast, Failed, Flushed, Own, Silent, Stays, Success};
 
 /// A message of PSNs up to 0x20 that was sent.
 fn message() -> OutstandingMessage {
@@ -43,8 +43,10 @@ fn messages_complete_in_order_with_the_first_error_and_are_flushed_after_it() {
     let answered = Progress { is_invalidated: true, ..acknowledged(0x21) };
     let refused = Progress { is_denied: true, ..answered };
     let old = OutstandingMessage { generation: bits(2), ..message() };
+    let open = |message: OutstandingMessage| OutstandingMessage { is_open: true, ..message };
+    let settled = |progress: Progress| Progress { is_settled: true, ..progress };
     let rts = peer(QpState::ReadyToSend);
-    let rows: [(&str, OutstandingMessage, Peer, Progress, bool, Verdict); 19] = [
+    let rows: [(&str, OutstandingMessage, Peer, Progress, bool, Verdict); 30] = [
         ("not acknowledged", message(), rts, acknowledged(0x20), false, Stays),
         ("acknowledged", message(), rts, acknowledged(0x21), false, Success),
         (
@@ -77,6 +79,24 @@ fn messages_complete_in_order_with_the_first_error_and_are_flushed_after_it() {
             Progress { retired: Retired { una_psn: bits(0x20), ..answered.retired }, ..answered },
             false,
             Stays,
+        ),
+        ("READ without data", open(message()), rts, acknowledged(0x20), false, Stays),
+        ("READ with all data", open(message()), rts, acknowledged(0x21), false, Success),
+        ("READ in RESET", open(message()), peer(QpState::Reset), acknowledged(0x20), true, Silent),
+        ("READ of an older generation", open(old), rts, acknowledged(0x20), true, Silent),
+        ("READ after an error", open(message()), rts, acknowledged(0x20), true, AwaitsLast),
+        ("READ with data after an error", open(message()), rts, acknowledged(0x21), true, AwaitsLast),
+        ("READ that fails", open(message()), rts, failing(0x20), false, AwaitsLast),
+        ("READ that issue refused", open(with_status(LocalLength)), rts, acknowledged(0), false, AwaitsLast),
+        ("READ after an error, settled", open(message()), rts, settled(acknowledged(0x20)), true, Flushed),
+        ("READ that fails, settled", open(message()), rts, settled(failing(0x20)), false, Failed),
+        (
+            "READ that issue refused, settled",
+            open(with_status(LocalLength)),
+            rts,
+            settled(acknowledged(0)),
+            false,
+            Own,
         ),
     ];
     for (name, message, peer, progress, has_failed, expected) in rows {
@@ -138,6 +158,7 @@ fn a_step_follows_from_what_is_left_and_where_the_block_ends() {
     }
     for (verdict, is_last, head_count, expected) in [
         (Stays, false, 3, Step::Store),
+        (AwaitsLast, false, 3, Step::Store),
         (Success, true, 3, Step::Store),
         (Success, true, 7, Step::Store),
         (Success, false, 7, Step::Block),
@@ -219,6 +240,7 @@ fn a_message_that_leaves_moves_the_counts_and_one_that_stays_does_not() {
         (read, Success, 1, 1, false, false),
         (read, Flushed, 1, 1, true, false),
         (read, Stays, 0, 0, false, false),
+        (read, AwaitsLast, 0, 0, false, false),
         (local(), Success, 1, 0, false, true),
         (local(), Stays, 0, 0, false, false),
     ] {
@@ -229,6 +251,7 @@ fn a_message_that_leaves_moves_the_counts_and_one_that_stays_does_not() {
         assert_eq!((after.head_count, after.left), (bits(2 + leaves), bits(7 - leaves)), "{name}");
         assert_eq!((after.has_failed, after.has_invalidated), (fails, invalidated), "{name}");
         assert_eq!((after.stays, after.frees), (leaves == 0, reads == 1), "{name}");
+        assert_eq!(after.awaits_last, verdict == AwaitsLast, "{name}");
         let idle =
             turn_after(Step::Message, before, Progress::default(), bits(0), bits(0), Judged::default());
         assert_eq!(idle, before);
@@ -240,6 +263,7 @@ fn signalled_messages_and_those_in_error_write_a_cqe_if_their_wr_id_is_known() {
     // Verdict, signalled; a CQE, control is told.
     for (verdict, is_signalled, writes, tells) in [
         (Stays, true, false, false),
+        (AwaitsLast, true, false, false),
         (Silent, true, false, false),
         (Success, true, true, false),
         (Success, false, false, false),
@@ -385,6 +409,25 @@ fn a_cursor_that_waits_for_the_peer_goes_on_when_the_wait_is_over() {
         // Where nothing is left that was told to wait, the wait ends.
         let awaits = after_turn(progress, turn, closing, bits(0)).awaits_peer;
         assert_eq!(awaits, waits && (has_more || waited), "{name}");
+    }
+}
+
+#[test]
+fn a_read_in_error_stays_until_the_last_response_has_returned_and_asks_for_it_once() {
+    let peer = peer(QpState::ReadyToSend);
+    let turn = Turn { stays: true, awaits_last: true, ..Turn::default() };
+    let issued = Issued { count: bits(1), ..Issued::default() };
+    // More was parsed than what is issued, so the queue pair drains, and goes on when it is in the ready queue again.
+    let begun = Begun { count: bits(2), is_held: false };
+    let before = Progress { wants_rewind: true, is_draining: true, is_queued: true, ..Progress::default() };
+    let closing = closing_of(turn, before, peer, issued, begun);
+    assert!(closing.sends_last && !closing.rewinds && !closing.continues);
+    let after = after_turn(before, turn, closing, bits(0));
+    assert_eq!(after, Progress { awaits_last: true, is_queued: false, ..before });
+    assert!(!closing_of(turn, after, peer, issued, begun).sends_last, "it is on its way");
+    for stays in [false, true] {
+        let other = Turn { stays, ..Turn::default() };
+        assert!(!closing_of(other, before, peer, issued, begun).sends_last);
     }
 }
 

@@ -122,14 +122,15 @@ impl Against {
         }
     }
 
-    /// Messages of the measurement: long enough for some losses. Without any the rate hardly varies, and few are enough.
+    /// Messages of the measurement: long enough for some losses. Without any the rate hardly varies, and few are enough. It is
+    /// whole windows, so that the last message of the run is a signalled one.
     fn messages(self, packets: usize) -> usize {
         let probability = self.probability();
         if probability == 0.0 {
             return *MESSAGES.start();
         }
         let wanted = EVENTS / probability / packets as f64;
-        (wanted as usize).clamp(*MESSAGES.start(), *MESSAGES.end())
+        (wanted as usize).clamp(*MESSAGES.start(), *MESSAGES.end()).next_multiple_of(WINDOW)
     }
 
     /// Bound of go-back-N for a window of packets, as a share of the wire (protocol 5.3).
@@ -451,7 +452,7 @@ mod tests {
     #[test]
     fn more_loss_takes_fewer_messages() {
         let messages = |percent| Against::Loss(percent).messages(16);
-        assert_eq!((messages(0.01), messages(0.1), messages(5.0)), (2400, 1875, 120));
+        assert_eq!((messages(0.01), messages(0.1), messages(5.0)), (2400, 1880, 120));
         assert_eq!((messages(0.0), Against::HostLatency(10.0).messages(16)), (120, 120));
     }
 }

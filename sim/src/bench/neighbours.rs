@@ -30,8 +30,8 @@ const WINDOW: usize = 64;
 const BYTES: usize = 4096;
 /// Messages of the victim that are measured, for its rate and one at a time for its latency; and as many before that, divided by four.
 const MESSAGES: [usize; 2] = [600, 100];
-/// T of the neighbour is 65.5 us.
-const TIMEOUT: u8 = 4;
+/// T of the neighbour is 262 us, so that one whose peer is silent has retries left until the measurement ends.
+const TIMEOUT: u8 = 6;
 /// Calls of `idle`, of 100 ns each, from a SEND to its receive, so that it arrives while the receive is fetched.
 const COLD_IDLES: usize = 14;
 /// Calls of `idle` without a completion of the victim after which the run has stalled.

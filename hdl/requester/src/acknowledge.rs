@@ -82,7 +82,7 @@ use crate::messages::{
 };
 use crate::outstanding::SHARED_BITS;
 use crate::sweep::SweepStep;
-use choose::{Chosen, Offers, first_step, has_room, responses_after};
+use choose::{Chosen, Offers, first_step, has_room, responses_after, takes_response};
 use record::{Peer, Progress, after_local, after_setup, is_over, lost_packet, no_peer, peer_of};
 use response::{
     Arrival, Check, after_loss, after_response, arrival_of, check_of, counts_of, fault_of, joins_queue,
@@ -297,7 +297,7 @@ impl Logic for Acknowledge {
             expired: self.expired.valid.val() && !self.expired_last.q.val(),
             turn: self.ready_queue.tx.valid.val() && has_room && self.deferred.rx.ready.val(),
             returned: self.returned.valid.val(),
-            response: self.responses.valid.val() && self.deferred.rx.ready.val(),
+            response: self.responses.valid.val() && takes_response(self.deferred.level.val()),
         };
         let first = first_step(has, self.responses_taken.q.val());
         let respondent = respondent_of(has.returned, returned, packet);
@@ -339,6 +339,7 @@ impl Logic for Acknowledge {
         self.own_addresses.write_word.next = own.address;
         self.own_addresses.word.next = packet.destination_address;
         self.own_addresses.index.next = peer.source_address_index;
+
         // A response, held from Idle to Response, or a packet that was not sent.
         let lost = lost_packet(chosen.is_own, local, self.gather_failure.beat.val());
         let arrival: Arrival = arrival_of(chosen.is_back, packet, returned);
@@ -346,8 +347,7 @@ impl Logic for Acknowledge {
         let fault = fault_of(chosen.is_back, packet, returned, peer, is_over(progress), agrees);
         self.check.d.next = check_of(step, lost.psn, arrival, fault, peer, progress, issued);
         self.timeout.d.next = timeout_of(self.expired.beat.val(), peer, progress, issued);
-        let timeout = self.timeout.q.val();
-        let check = self.check.q.val();
+        let (timeout, check) = (self.timeout.q.val(), self.check.q.val());
         let outcome = outcome_of(check, chosen.is_back, packet.opcode, returned.is_middle);
         let responds = step == Step::Response;
         let defers = responds && !chosen.is_back && (outcome.is_deferred || packet.payload_bytes.any());
@@ -359,9 +359,8 @@ impl Logic for Acknowledge {
         let fails = fails_in(step, is_new, check, outcome, recovery, timeout);
 
         // A turn. The pool shows the message at its slot and the block after its block in the next cycle.
-        let turn = self.turn.q.val();
-        let oldest = self.oldest.q.val();
-        let (next_block, stores) = (self.next_block.val(), step == Step::Store);
+        let (turn, oldest) = (self.turn.q.val(), self.oldest.q.val());
+        let next_block = self.next_block.val();
         let pool_slot = pool_slot_of(step, progress, home, next_block, turn);
         self.pool_read.next = pool_read_of(step, next_queue_pair, queue_pair, pool_slot);
         self.freed.next = turn.head.get_bits::<SHARED_BITS>(0);
@@ -375,6 +374,7 @@ impl Logic for Acknowledge {
         self.completions.rx.valid.next = step == Step::Complete && writes_cqe(oldest);
         self.completions.rx.beat.next = cqe_of(oldest, peer, progress);
         let closing: Closing = closing_of(turn, progress, peer, issued, self.begun.val());
+        let stores = step == Step::Store;
         let sends_last = stores && closing.sends_last;
         self.deferred.rx.valid.next = defers || sends_last;
         self.deferred.rx.beat.next =

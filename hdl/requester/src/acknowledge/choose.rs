@@ -8,6 +8,9 @@ const COMPLETIONS_MAX: u64 = 24;
 /// A turn starts with fewer failures in the queue; it adds two, of an error and of a slot after it, or the
 /// event of SQD, and the queue holds four.
 const FAILURES_MAX: u64 = 3;
+/// A response is taken with fewer in the queue to read_response, which holds eight: the last place is for what a turn sends, so
+/// that turns go on while read_response waits.
+const DEFERRED_MAX: u64 = 7;
 /// A turn starts with fewer wakes in the queue; one may be on its way, it adds one, and the queue holds four.
 const WAKES_MAX: u64 = 3;
 
@@ -44,6 +47,12 @@ pub(super) struct Chosen {
 #[kernel]
 pub(super) fn has_room(completions: Bits<6>, failures: Bits<3>, wakes: Bits<3>) -> Bit {
     completions < COMPLETIONS_MAX && failures < FAILURES_MAX && wakes < WAKES_MAX
+}
+
+/// Says whether a response may be taken, from what is in the queue to read_response.
+#[kernel]
+pub(super) fn takes_response(deferred: Bits<4>) -> Bit {
+    deferred < DEFERRED_MAX
 }
 
 /// Chooses what an idle block does. Responses go before turns, so that a turn finds more to do, but seven at

@@ -237,30 +237,6 @@ pub(super) fn outcome_of(check: Check, is_back: Bit, opcode: Bits<8>, is_middle:
     }
 }
 
-/// What read_response gets of a packet.
-#[kernel]
-fn response_of(
-    queue_pair: Bits<QUEUE_PAIR_BITS>,
-    packet: PacketToken,
-    peer: Peer,
-    is_deferred: Bit,
-    class: ResponseClass,
-) -> Response {
-    Response {
-        queue_pair,
-        generation: peer.generation,
-        is_good: is_deferred,
-        is_data: class == ResponseClass::ReadData,
-        opcode: packet.opcode,
-        psn: packet.psn,
-        syndrome: packet.extended.get_bits::<8>(0),
-        payload_bytes: packet.payload_bytes,
-        pad_mismatch: packet.pad_mismatch,
-        original: packet.extended.get_bits::<64>(32),
-        is_last: false,
-    }
-}
-
 /// What read_response gets: a packet, or after the last one of a queue pair in error, as `is_last` says, what returns when all
 /// before it is in host memory.
 #[kernel]
@@ -273,7 +249,20 @@ pub(super) fn sent_of(
     class: ResponseClass,
 ) -> Response {
     let last = Response { queue_pair, generation: peer.generation, is_last: true, ..Default::default() };
-    select(is_last, last, response_of(queue_pair, packet, peer, is_deferred, class))
+    let response = Response {
+        queue_pair,
+        generation: peer.generation,
+        is_good: is_deferred,
+        is_data: class == ResponseClass::ReadData,
+        opcode: packet.opcode,
+        psn: packet.psn,
+        syndrome: packet.extended.get_bits::<8>(0),
+        payload_bytes: packet.payload_bytes,
+        pad_mismatch: packet.pad_mismatch,
+        original: packet.extended.get_bits::<64>(32),
+        is_last: false,
+    };
+    select(is_last, last, response)
 }
 
 /// Says whether what returns is what the queue pair awaits, so that its READ in error may leave.
@@ -282,7 +271,7 @@ pub(super) fn settles(progress: Progress, is_back: Bit, returned: ResponseNotice
     progress.awaits_last && is_back && returned.is_last && returned.generation == peer.generation
 }
 
-/// Record when that may have returned.
+/// Record after something has returned; `settles` says that it is what the queue pair awaits.
 #[kernel]
 pub(super) fn settled(progress: Progress, settles: Bit) -> Progress {
     Progress {

@@ -52,6 +52,13 @@ fn responses_are_counted_from_turn_to_turn_up_to_seven() {
 }
 
 #[test]
+fn responses_leave_a_place_to_what_a_turn_sends() {
+    for (deferred, expected) in [(0, true), (6, true), (7, false), (8, false)] {
+        assert_eq!(takes_response(bits(deferred)), expected, "{deferred}");
+    }
+}
+
+#[test]
 fn a_turn_starts_with_room_for_all_that_it_can_send() {
     // The queues hold 32 completions, four failures and four wakes; a turn adds eight, two and one, and one
     // more wake may be on its way.

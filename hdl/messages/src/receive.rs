@@ -7,6 +7,8 @@ use rnic_kernel::prelude::*;
 
 /// Width of the body of a [`PlaceNotice`]: that of the larger kind, acknowledgements.
 pub const NOTICE_BODY_BITS: usize = 28;
+/// log2 of the bytes of a unit of room in the request buffer, which is its largest cell.
+pub const ROOM_UNIT_LOG2: usize = 7;
 /// Bits of an amount of room in the request buffer, in units of 128 bytes: up to 128 KiB.
 pub const ROOM_BITS: usize = 11;
 /// Width of the body of a response.

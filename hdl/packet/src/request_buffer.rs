@@ -37,7 +37,7 @@ use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::pool::LEVEL_BITS;
-use rnic_messages::receive::{PayloadReference, ROOM_BITS};
+use rnic_messages::receive::{PayloadReference, ROOM_BITS, ROOM_UNIT_LOG2};
 use rnic_messages::sizes::{CELL_BITS, SPAN_BITS};
 
 /// Bits of the number of a beat in its cell; at 64 bits a cell has 16.
@@ -51,12 +51,16 @@ const fn buffer_bytes_log2(address: usize, bytes: usize) -> usize {
     address + bytes - 1
 }
 
-/// log2 of the beats of a cell: two at least, so that its link is read before it is needed. Small buffers have cells of 64
-/// bytes if that is two beats, so that few bytes of many short packets are lost.
-const fn cell_beats_log2(address: usize, bytes: usize) -> usize {
+/// log2 of the bytes of a cell. Small buffers have cells of 64 bytes if that is two beats, so that few bytes of many short
+/// packets are lost.
+const fn cell_bytes_log2(address: usize, bytes: usize) -> usize {
     let is_small = buffer_bytes_log2(address, bytes) <= 15 && bytes < 7;
-    let cell_bytes_log2 = if is_small { 6 } else { 7 };
-    cell_bytes_log2 + 1 - bytes
+    if is_small { ROOM_UNIT_LOG2 - 1 } else { ROOM_UNIT_LOG2 }
+}
+
+/// log2 of the beats of a cell: two at least, so that its link is read before it is needed.
+const fn cell_beats_log2(address: usize, bytes: usize) -> usize {
+    cell_bytes_log2(address, bytes) + 1 - bytes
 }
 
 /// Number of cells.
@@ -198,7 +202,7 @@ impl<
     /// Cells that packets can have.
     const CELLS: u64 = cell_count(ADDRESS, BYTES) - 1;
     /// log2 of the cells in a unit of room.
-    const UNIT_CELLS_LOG2: u64 = (8 - (cell_beats_log2(ADDRESS, BYTES) + BYTES)) as u64;
+    const UNIT_CELLS_LOG2: u64 = (ROOM_UNIT_LOG2 - cell_bytes_log2(ADDRESS, BYTES)) as u64;
 }
 
 impl<

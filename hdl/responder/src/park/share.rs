@@ -15,18 +15,16 @@ use super::list::{ENTRY_COUNT, Held, RING_BITS};
 use super::lists::Change;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
-use rnic_messages::receive::ROOM_BITS;
+use rnic_messages::receive::{ROOM_BITS, ROOM_UNIT_LOG2};
 use rnic_messages::sizes::SPAN_BITS;
 
-/// log2 of the bytes of a unit of room in the receive buffer.
-const UNIT_LOG2: usize = 7;
 /// Bits of the units of one packet.
-pub(super) const UNITS_BITS: usize = SPAN_BITS - UNIT_LOG2;
+pub(super) const UNITS_BITS: usize = SPAN_BITS - ROOM_UNIT_LOG2;
 
 /// Gives the units of room that a payload takes.
 #[kernel]
 pub(super) fn units_of(payload_bytes: Bits<SPAN_BITS>) -> Bits<UNITS_BITS> {
-    (payload_bytes + ((1 << UNIT_LOG2) - 1)).get_bits::<UNITS_BITS>(UNIT_LOG2)
+    (payload_bytes + ((1 << ROOM_UNIT_LOG2) - 1)).get_bits::<UNITS_BITS>(ROOM_UNIT_LOG2)
 }
 
 /// Gives what is held after a packet of so many units was parked, or has left its list.

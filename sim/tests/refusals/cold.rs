@@ -46,18 +46,26 @@ fn connect(rig: &Rig, peer: u32, remote: RemoteMemory) -> Result<Asker> {
     Ok(Asker { queue_pair, version: IPV4, remote })
 }
 
+/// What the card has sent: the peer, the PSN as a count of packets, and the syndrome of the AETH.
+fn heard(rig: &Rig) -> Result<Vec<(u32, u32, Option<u8>)>> {
+    let read = |frame: Vec<u8>| {
+        let packet = PacketRepr::parse(&frame).map_err(|reason| anyhow::anyhow!("{reason:?}"))?;
+        let count = packet.bth.psn.value().wrapping_sub(FIRST) & 0xff_ffff;
+        let syndrome = packet.extended_headers().find_map(|header| match header {
+            ExtendedRepr::Aeth(AethRepr { syndrome, .. }) => Some(syndrome),
+            _ => None,
+        });
+        Ok((packet.bth.destination_qp, count, syndrome))
+    };
+    rig.heard().into_iter().map(read).collect()
+}
+
 /// The newest PSN that each peer was acknowledged, as a count of packets.
 fn acknowledged(rig: &Rig, counts: &mut [u32; 2]) -> Result<()> {
-    for frame in rig.heard() {
-        let packet = PacketRepr::parse(&frame).map_err(|reason| anyhow::anyhow!("{reason:?}"))?;
-        let Some(place) = [COLD, OTHER].iter().position(|peer| *peer == packet.bth.destination_qp) else {
-            continue;
-        };
-        let is_good = packet
-            .extended_headers()
-            .any(|header| matches!(header, ExtendedRepr::Aeth(AethRepr { syndrome: 0x1f, .. })));
-        ensure!(is_good, "{:?} is no ACK", packet.bth);
-        counts[place] = (packet.bth.psn.value().wrapping_sub(FIRST) & 0xff_ffff) + 1;
+    for (peer, count, syndrome) in heard(rig)? {
+        let Some(place) = [COLD, OTHER].iter().position(|known| *known == peer) else { continue };
+        ensure!(syndrome == Some(0x1f), "packet {count} to {peer:#x} with {syndrome:?} is no ACK");
+        counts[place] = count + 1;
     }
     Ok(())
 }
@@ -132,20 +140,15 @@ struct Answered {
     gap: Option<u32>,
 }
 
+/// Notes what the flooded queue pair was answered; gives the newest PSN that the other one was acknowledged, as a count of packets.
 fn answered(rig: &Rig, answered: &mut Answered) -> Result<u32> {
     let mut others = 0;
-    for frame in rig.heard() {
-        let packet = PacketRepr::parse(&frame).map_err(|reason| anyhow::anyhow!("{reason:?}"))?;
-        let count = packet.bth.psn.value().wrapping_sub(FIRST) & 0xff_ffff;
-        let syndrome = packet.extended_headers().find_map(|header| match header {
-            ExtendedRepr::Aeth(AethRepr { syndrome, .. }) => Some(syndrome),
-            _ => None,
-        });
-        match (packet.bth.destination_qp, syndrome) {
+    for (peer, count, syndrome) in heard(rig)? {
+        match (peer, syndrome) {
             (COLD, Some(0x1f)) => answered.acknowledged = count + 1,
             (COLD, Some(0x60)) if answered.gap.is_none() => answered.gap = Some(count),
             (OTHER, Some(0x1f)) => others = count + 1,
-            _ => anyhow::bail!("{:?} with {syndrome:?} is not expected", packet.bth),
+            _ => anyhow::bail!("packet {count} to {peer:#x} with {syndrome:?} is not expected"),
         }
     }
     Ok(others)

@@ -244,6 +244,14 @@ fn wrongs() -> Vec<Wrong> {
     ]
 }
 
+/// The frame of a response to a READ, as the peer of a test sends it.
+fn response(qp_number: u32, operation: Operation, psn: Psn, syndrome: u8, data: Vec<u8>) -> Vec<u8> {
+    let bth = BthRepr::new(Transport::Rc.base() | operation.code(), qp_number, psn);
+    let aeth = ExtendedRepr::Aeth(AethRepr { syndrome, msn: Psn::wrapping(1) });
+    let extended = if operation == Operation::ReadResponseMiddle { vec![] } else { vec![aeth] };
+    Packet::new(bth, extended, data).frame(&path_to_card(IPV4), 3)
+}
+
 /// A READ with invalid responses, and another one after it.
 fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
@@ -272,11 +280,7 @@ fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
         .answers
         .iter()
         .map(|&(operation, psn, count, syndrome)| {
-            let opcode = Transport::Rc.base() | operation.code();
-            let bth = BthRepr::new(opcode, info.qp_number, first_psn.add(psn));
-            let aeth = ExtendedRepr::Aeth(AethRepr { syndrome, msn: Psn::wrapping(1) });
-            let extended = if operation == Operation::ReadResponseMiddle { vec![] } else { vec![aeth] };
-            Packet::new(bth, extended, bytes(psn, count)).frame(&path_to_card(IPV4), 3)
+            response(info.qp_number, operation, first_psn.add(psn), syndrome, bytes(psn, count))
         })
         .collect();
     if let (Some(pad), Some(last)) = (wrong.pad, frames.last_mut()) {
@@ -395,11 +399,7 @@ pub(crate) fn flushed_with_data_on_its_way(rig: &mut Rig) -> Result<()> {
                 last if last == PACKETS - 1 => Operation::ReadResponseLast,
                 _ => Operation::ReadResponseMiddle,
             };
-            let opcode = Transport::Rc.base() | operation.code();
-            let bth = BthRepr::new(opcode, info.qp_number, first_psn.add(place));
-            let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 31, msn: Psn::wrapping(1) });
-            let extended = if operation == Operation::ReadResponseMiddle { vec![] } else { vec![aeth] };
-            Packet::new(bth, extended, vec![!UNTOUCHED; 1024]).frame(&path_to_card(IPV4), 3)
+            response(info.qp_number, operation, first_psn.add(place), 31, vec![!UNTOUCHED; 1024])
         };
         rig.send(&(0..PACKETS).map(answer).collect::<Vec<_>>());
         rig.step_ns(wait_ns)?;

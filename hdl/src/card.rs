@@ -518,7 +518,6 @@ impl<
         self.observe_accepted.next = self.receive.outcome_valid.val()
             & (self.receive.outcome.val().number >= bits::<REASON_BITS>(ACCEPTED_REQUEST));
         StreamTx::<PacketToken>::join(&mut self.receive.request_token, &mut self.responder.requests);
-        self.responder.free_room.next = self.receive.free_room.val();
         StreamTx::<PayloadReference>::join(&mut self.place_mux.reference, &mut self.receive.reference);
         StreamTx::<Beat<DATA, BYTES>>::join(
             &mut self.receive.request_payload,

@@ -141,6 +141,8 @@ mod tests {
 
     #[test]
     fn each_state_of_a_function_has_its_advice() {
+        const OURS: u64 = REVISION as u64;
+        let newer = format!("its layout has version {}", OURS + 1);
         let found = |driver: Option<&str>, group: Option<&str>, revision| Found {
             address: "0000:65:00.0".into(),
             revision,
@@ -148,14 +150,14 @@ mod tests {
             iommu_group: group.map(str::to_string),
         };
         for (found, expected) in [
-            (found(Some(VFIO), Some("12"), 1), "pci:0000:65:00.0"),
+            (found(Some(VFIO), Some("12"), OURS), "pci:0000:65:00.0"),
             (
-                found(Some("virtio-pci"), Some("12"), 1),
+                found(Some("virtio-pci"), Some("12"), OURS),
                 "virtio-pci has it: scripts/bind-vfio.sh 0000:65:00.0",
             ),
-            (found(None, Some("12"), 1), "scripts/bind-vfio.sh 0000:65:00.0 shows"),
-            (found(None, None, 1), "it has no IOMMU"),
-            (found(Some(VFIO), Some("12"), 2), "its layout has version 2"),
+            (found(None, Some("12"), OURS), "scripts/bind-vfio.sh 0000:65:00.0 shows"),
+            (found(None, None, OURS), "it has no IOMMU"),
+            (found(Some(VFIO), Some("12"), OURS + 1), &newer),
         ] {
             let advice = found.advice();
             assert!(advice.contains(expected), "{advice}");

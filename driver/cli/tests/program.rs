@@ -200,8 +200,8 @@ fn cards_of_the_machine_are_listed_with_what_to_do() -> Result<()> {
     let (code, text) = run(&["list", "--sysfs", &path])?;
     let none = "No PCI function of this machine is an rnic card (1af4:10f0).";
     ensure!(code == 0 && text.starts_with(none), "{text}");
-    let ours = ["0x1af4", "0x10f0", "0x1af4", "0x726e", "0x01"];
-    let newer = ["0x1af4", "0x10f0", "0x1af4", "0x726e", "0x02"];
+    let ours = ["0x1af4", "0x10f0", "0x1af4", "0x726e", "0x02"];
+    let newer = ["0x1af4", "0x10f0", "0x1af4", "0x726e", "0x03"];
     for (address, identity, driver, group) in [
         ("0000:66:00.0", ours, None, Some("13")),
         ("0000:65:00.0", ours, Some("virtio-pci"), Some("12")),

@@ -78,7 +78,7 @@ fn a_function_that_is_not_ours_is_refused_by_its_configuration_space() {
         (0x02, 0xf1, "its PCI device is 0x10f1, and that of an rnic card of this layout is 0x10f0"),
         (0x2d, 0x00, "its PCI subsystem vendor is 0x00f4"),
         (0x2e, 0x00, "its PCI subsystem is 0x7200"),
-        (0x08, 0x02, "its PCI revision is 0x0002, and that of an rnic card of this layout is 0x0001"),
+        (0x08, 0x01, "its PCI revision is 0x0001, and that of an rnic card of this layout is 0x0002"),
     ] {
         let error = open_faulty(Faults { config_byte: Some((byte, value)), ..Faults::default() });
         assert!(error.to_string().starts_with(&format!("this function is not ours: {what}")), "{error}");
@@ -145,11 +145,11 @@ fn a_card_that_was_reset_under_the_driver_is_closed_and_opens_again() {
 
 #[test]
 fn another_major_version_is_refused_and_another_minor_is_not() {
-    let error = open_faulty(Faults { layout_version: Some(2 << 16 | 7), ..Faults::default() });
-    assert!(matches!(error, Error::LayoutVersion { found_major: 2, found_minor: 7 }));
-    assert!(error.to_string().contains("version 2.7, and this driver speaks 1.x"), "{error}");
+    let error = open_faulty(Faults { layout_version: Some(1 << 16 | 7), ..Faults::default() });
+    assert!(matches!(error, Error::LayoutVersion { found_major: 1, found_minor: 7 }));
+    assert!(error.to_string().contains("version 1.7, and this driver speaks 2.x"), "{error}");
     let function = FakeFunction::new(1);
-    function.misbehave(Faults { layout_version: Some(1 << 16 | 9), ..Faults::default() });
+    function.misbehave(Faults { layout_version: Some(2 << 16 | 9), ..Faults::default() });
     open(&function).unwrap();
 }
 

@@ -126,8 +126,11 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
         self.command.beat.next = command;
         let takes_payload = is_offered && self.command.ready.val() && command.payload_bytes.any();
         self.reference.valid.next = takes_payload && !is_response;
-        self.reference.beat.next =
-            PayloadReference { first_cell: request.first_cell, payload_bytes: request.payload_bytes };
+        self.reference.beat.next = PayloadReference {
+            queue_pair: request.queue_pair,
+            first_cell: request.first_cell,
+            payload_bytes: request.payload_bytes,
+        };
         self.sources.rx.valid.next = takes_payload;
         self.sources.rx.beat.next = PayloadSource {
             is_response,
@@ -345,6 +348,7 @@ mod tests {
                         assert_eq!(found, requests[at].command);
                         let payload = &requests[at].payload;
                         let expected = PayloadReference {
+                            queue_pair: found.queue_pair,
                             first_cell: found.first_cell,
                             payload_bytes: found.payload_bytes,
                         };

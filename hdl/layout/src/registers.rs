@@ -63,9 +63,9 @@ pub const BAR0_BYTES: u32 = 0x4000;
 /// Value of the register `magic`: the bytes `rnic-hw!`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rnic-hw!");
 /// Major version of the layout. It counts up when something moves; a driver refuses another major version.
-pub const LAYOUT_MAJOR: u64 = 1;
+pub const LAYOUT_MAJOR: u64 = 2;
 /// Minor version of the layout. It counts up when reserved bits get a meaning.
-pub const LAYOUT_MINOR: u64 = 2;
+pub const LAYOUT_MINOR: u64 = 0;
 
 record! {
     /// Identifies an rnic card. The driver checks it before it reads any other register.
@@ -79,9 +79,9 @@ record! {
     /// Version of the layout in this manual.
     pub struct LayoutVersion: 64 bits by Fixed, "design 3.1" {
         /// Minor version: counts up when reserved bits get a meaning. Older drivers keep working.
-        minor: u16 = 0..16, "design 3.1", reset 2;
+        minor: u16 = 0..16, "design 3.1", reset 0;
         /// Major version: counts up when a bit moves or changes its meaning. A driver of another major version must stop.
-        major: u16 = 16..32, "design 3.1", reset 1;
+        major: u16 = 16..32, "design 3.1", reset 2;
     }
     reserved { 32..64 }
 }
@@ -636,14 +636,14 @@ pub const fn counter_offset(index: usize) -> u32 {
 
 /// Number of drop counters of the packet path. They come first in [`COUNTERS`], in the order of the checks and of
 /// [`DropReason`]; `reason as usize` is the index of its counter.
-pub const DROP_COUNTERS: usize = 20;
+pub const DROP_COUNTERS: usize = 21;
 
 macro_rules! counters {
     ($( $name:literal, $meaning:literal, $section:literal; )+) => {
         /// All counters, in the order of their registers.
         ///
-        /// The first twenty count drops of the packet path, one counter for each reason, in the order of the checks. A dropped
-        /// frame is counted by the first reason that applies, so `frames_received` is the sum of these twenty, of
+        /// The first 21 count drops of the packet path, one counter for each reason, in the order of the checks. A dropped
+        /// frame is counted by the first reason that applies, so `frames_received` is the sum of these 21, of
         /// `requests_received`, of `responses_received` and of `congestion_notifications_received`. A request or response that
         /// is dropped later counts in one counter of its role.
         pub const COUNTERS: &[Counter] = &[ $(Counter { name: $name, meaning: $meaning, section: $section }),+ ];
@@ -671,6 +671,7 @@ counters! {
     "header_length", "Packets too short for the headers of their opcode, the pad and the ICRC.", "protocol 8.3";
     "destination_qp", "Packets with destination QP 0.", "protocol 8.3";
     "buffer_full", "Good frames for which the receive buffer had no room.", "design decision 3";
+    "buffer_share", "Good requests for which there was room, but of whose queue pair as many waited for the responder as were free, or as much payload; and those of the first 1,024 cycles after a reset.", "design decision 3";
 
     "frames_received", "Frames from the MAC, good or bad.", "design decision 13";
     "bytes_received", "Bytes of the received frames, without FCS.", "design decision 13";

@@ -49,3 +49,5 @@ pub const HEADER_LENGTH: u64 = DropReason::HeaderLength as u64;
 pub const DESTINATION_QP: u64 = DropReason::DestinationQp as u64;
 /// The receive buffer has no room for the frame.
 pub const BUFFER_FULL: u64 = DropReason::BufferFull as u64;
+/// The queue pair of the packet has its share of the receive buffer.
+pub const BUFFER_SHARE: u64 = DropReason::BufferShare as u64;

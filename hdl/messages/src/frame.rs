@@ -1,13 +1,13 @@
 //! Outcome of a received frame: the receive path reports one for each frame, and the counters count them.
-use crate::drop_reason::{BUFFER_FULL, REASON_BITS};
+use crate::drop_reason::{BUFFER_SHARE, REASON_BITS};
 use rnic_kernel::prelude::*;
 
 /// Outcome: a request was accepted. Follows the numbers of all drop reasons.
-pub const ACCEPTED_REQUEST: u64 = BUFFER_FULL + 1;
+pub const ACCEPTED_REQUEST: u64 = BUFFER_SHARE + 1;
 /// Outcome: a response was accepted.
-pub const ACCEPTED_RESPONSE: u64 = BUFFER_FULL + 2;
+pub const ACCEPTED_RESPONSE: u64 = BUFFER_SHARE + 2;
 /// Outcome: a congestion notification packet (CNP) was accepted.
-pub const ACCEPTED_CONGESTION: u64 = BUFFER_FULL + 3;
+pub const ACCEPTED_CONGESTION: u64 = BUFFER_SHARE + 3;
 /// Number of outcomes.
 pub const OUTCOME_COUNT: usize = ACCEPTED_CONGESTION as usize + 1;
 

@@ -26,7 +26,7 @@
 //! | [`receive`], [`read`] | placement of requests and of responses, READs of the peer |
 //! | [`protect`] | access checks and invalidation of keys |
 //! | [`host`] | reads and writes of host memory |
-//! | [`pool`] | levels of pools |
+//! | [`pool`], [`share`] | levels of pools, and what one owner may hold of one |
 //! | [`complete`] | CQEs, EQEs and set-up of their queues |
 #![allow(
     missing_docs,
@@ -47,6 +47,7 @@ pub mod protect;
 pub mod host;
 pub mod complete;
 pub mod pool;
+pub mod share;
 
 #[cfg(test)]
 mod mirror;

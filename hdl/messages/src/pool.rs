@@ -9,7 +9,7 @@ pub const LEVEL_BITS: usize = 16;
 
 /// Gives the level of a pool of which one entry is taken, one is given back, or both.
 #[kernel]
-pub fn level_after(level: Bits<LEVEL_BITS>, takes: Bit, gives: Bit) -> Bits<LEVEL_BITS> {
+pub fn level_after<const N: usize>(level: Bits<N>, takes: Bit, gives: Bit) -> Bits<N> {
     if takes && !gives {
         level + 1
     } else if gives && !takes {
@@ -41,7 +41,11 @@ mod tests {
             // An entry that is given back twice shows.
             (0, false, true, 0xffff),
         ] {
-            assert_eq!(level_after(bits(level), takes, gives), bits(expected), "{level} {takes} {gives}");
+            assert_eq!(
+                level_after::<LEVEL_BITS>(bits(level), takes, gives),
+                bits(expected),
+                "{level} {takes} {gives}"
+            );
         }
     }
 

@@ -153,6 +153,8 @@ pub fn response_of(notice: PlaceNotice) -> ResponseNotice {
 /// Request for the payload of a packet that waits in the request buffer. It is made once, and gives back the cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PayloadReference {
+    /// Queue pair that the packet belongs to.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// First cell of the payload.
     pub first_cell: Bits<CELL_BITS>,
     /// Bytes of the payload, 1 to 4,096.

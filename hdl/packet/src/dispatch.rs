@@ -7,7 +7,7 @@
 //!  from_parse ────>┌──────┐                        ┌───────────┐──> commit_requests, commit_responses,
 //!  frame_end, ────>│ hold ├─> first fault ─▯─▯────>│ + verdict │    rollback
 //!  frame           └──────┘                        │ + fits    │──> outcome
-//!  verdict ───────────────────────────────────────>└───────────┘
+//!  verdict, exceeds_share ────────────────────────>└───────────┘
 //!  cycle              0           1                      4           5
 //! ```
 //!
@@ -80,6 +80,8 @@ pub struct Dispatch {
     pub requests_fit: Signal<In, Bit>,
     /// From the response buffer: the packet has found room.
     pub responses_fit: Signal<In, Bit>,
+    /// Of a request: its queue pair has its share of the request buffer.
+    pub exceeds_share: Signal<In, Bit>,
     /// To the request buffer: keep the packet; combinational.
     pub commit_requests: Signal<Out, Bit>,
     /// To the response buffer: keep the packet; combinational.
@@ -144,7 +146,8 @@ impl Logic for Dispatch {
 
         let is_good = finding.ends && !finding.early && !finding.late && icrc_ok;
         let fits = select(finding.is_response, self.responses_fit.val(), self.requests_fit.val());
-        let accepts = is_good && fits;
+        let exceeds = !finding.is_response && self.exceeds_share.val();
+        let accepts = is_good && fits && !exceeds;
         self.to_responses.next = finding.is_response;
         self.commit_requests.next = accepts && !finding.is_response;
         self.commit_responses.next = accepts && finding.is_response;
@@ -160,6 +163,8 @@ impl Logic for Dispatch {
                 finding.reason
             } else if !fits {
                 bits::<REASON_BITS>(reason::BUFFER_FULL)
+            } else if exceeds {
+                bits::<REASON_BITS>(reason::BUFFER_SHARE)
             } else if finding.is_congestion {
                 bits::<REASON_BITS>(ACCEPTED_CONGESTION)
             } else if finding.is_response {
@@ -194,6 +199,7 @@ mod tests {
         verdict_ok: bool,
         requests_fit: bool,
         responses_fit: bool,
+        exceeds_share: bool,
         packet_class: PacketClass,
     }
 
@@ -204,6 +210,7 @@ mod tests {
             verdict_ok: true,
             requests_fit: true,
             responses_fit: true,
+            exceeds_share: false,
             packet_class: PacketClass::Request,
         }
     }
@@ -227,6 +234,7 @@ mod tests {
         bench.block.verdict_ok.next = case.verdict_ok;
         bench.block.requests_fit.next = case.requests_fit;
         bench.block.responses_fit.next = case.responses_fit;
+        bench.block.exceeds_share.next = case.exceeds_share;
         bench.settle();
         let (commits, responds) = (bench.block.commit_requests.val(), bench.block.commit_responses.val());
         assert_eq!(bench.block.rollback.val(), !commits && !responds);
@@ -266,6 +274,17 @@ mod tests {
     }
 
     #[test]
+    fn shares_are_those_of_requests() {
+        let mut bench = bench();
+        let exceeds = Case { exceeds_share: true, ..good() };
+        assert_eq!(judge(&mut bench, exceeds), (reason::BUFFER_SHARE, false, false));
+        let response = Case { packet_class: PacketClass::Response, ..exceeds };
+        assert_eq!(judge(&mut bench, response), (ACCEPTED_RESPONSE, false, true));
+        let congestion = Case { packet_class: PacketClass::Congestion, ..exceeds };
+        assert_eq!(judge(&mut bench, congestion), (ACCEPTED_CONGESTION, false, true));
+    }
+
+    #[test]
     fn of_any_two_faults_the_first_in_order_is_counted() {
         let mut bench = bench();
         let with = |case: Case, number: u64| match number {
@@ -274,10 +293,11 @@ mod tests {
             reason::IP_LENGTH => Case { frame: FrameEnd { ip_length: true, ..case.frame }, ..case },
             reason::ICRC => Case { verdict_ok: false, ..case },
             reason::BUFFER_FULL => Case { requests_fit: false, ..case },
+            reason::BUFFER_SHARE => Case { exceeds_share: true, ..case },
             fault => Case { fault: fault.min(case.fault), ..case },
         };
-        for first in 0..=reason::BUFFER_FULL {
-            for second in first..=reason::BUFFER_FULL {
+        for first in 0..=reason::BUFFER_SHARE {
+            for second in first..=reason::BUFFER_SHARE {
                 let case = with(with(good(), first), second);
                 assert_eq!(judge(&mut bench, case), (first, false, false), "{first} and {second}");
             }

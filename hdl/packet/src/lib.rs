@@ -18,6 +18,7 @@
 //! | [`icrc`] | check and generation of the ICRC |
 //! | [`strip`], [`delay`] | payload without headers, aligned to lane 0 |
 //! | [`dispatch`] | accepts or drops each frame |
+//! | [`entry_share`] | what of each queue pair waits for the responder |
 //! | [`request_buffer`], [`free_cells`] | payload and token of a request, committed or rolled back; payload is read by reference |
 //! | [`buffer`] | payload and token of a response, committed or rolled back; a queue |
 //! | [`receive`] | the receive path as a whole |
@@ -38,6 +39,7 @@ pub mod icrc;
 pub mod delay;
 pub mod strip;
 pub mod dispatch;
+pub mod entry_share;
 pub mod free_cells;
 pub mod request_buffer;
 pub mod buffer;

@@ -27,7 +27,9 @@
 //! 1. Every frame is accepted once or dropped once, with one outcome.
 //! 2. Payload and token become visible only after the ICRC of their packet has been found right.
 //! 3. A malformed frame does not affect the frames after it.
-//! 4. Payload of requests is given when and in the order in which it is asked for; that of responses in their order.
+//! 4. A queue pair that holds as many requests as there is room for, or as much payload, has the next one dropped ([`EntryShare`]);
+//!    so the frames of one cannot keep those of others out, however fast they come and however slow the host is.
+//! 5. Payload of requests is given when and in the order in which it is asked for; that of responses in their order.
 //!
 //! Protocol 1.1 to 1.8, 8.3.
 use super::buffer::PacketBuffer;
@@ -35,6 +37,7 @@ use super::collect::Collect;
 use super::counters::Counters;
 use super::delay::Delay;
 use super::dispatch::Dispatch;
+use super::entry_share::{EntryShare, SHARE_LATENCY};
 use super::icrc::IcrcCheck;
 use super::measure::Measure;
 use super::parse::{COVERAGE_LATENCY, Parse};
@@ -46,7 +49,8 @@ use rnic_messages::PacketToken;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
 use rnic_messages::frame::{Count, FrameOutcome};
 use rnic_messages::pool::LEVEL_BITS;
-use rnic_messages::receive::{PayloadReference, ROOM_BITS};
+use rnic_messages::receive::PayloadReference;
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// Levels of the pools of the receive path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -70,6 +74,13 @@ struct PlacedBeat<const DATA: usize, const BYTES: usize> {
 
 /// Cycles that a token waits on its way to dispatch, besides one in a register that holds it to the end of its frame.
 const TOKEN_DELAY: usize = STRIP_LATENCY - 1;
+const _: () = assert!(SHARE_LATENCY == TOKEN_DELAY, "what is said of a queue pair comes with the token");
+
+/// Low bits of the QPN that a packet is for.
+#[kernel]
+fn queue_pair_of(token: PacketToken) -> Bits<QUEUE_PAIR_BITS> {
+    token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
+}
 
 /// The receive path; each of its two buffers has `2^ADDRESS` beats and `2^TOKENS` tokens.
 ///
@@ -110,8 +121,6 @@ pub struct Receive<
 
     /// To the responder: headers of requests.
     pub request_token: StreamTx<PacketToken>,
-    /// To the responder: free room of the buffer of requests, in units of 128 bytes; registered.
-    pub free_room: Signal<Out, Bits<ROOM_BITS>>,
     /// From place: the request whose payload is read next.
     pub reference: StreamRx<PayloadReference>,
     /// To place: payload of these requests.
@@ -139,6 +148,9 @@ pub struct Receive<
     tokens_valid: Reg<Bits<TOKEN_DELAY>>,
     /// Headers of the frame that is being written.
     token: DFF<PacketToken>,
+    /// The queue pair of this frame has its share.
+    exceeds_share: DFF<Bit>,
+    share: EntryShare,
     dispatch: Dispatch,
     requests: RequestBuffer<DATA, BYTES, ADDRESS, TOKENS, TOKEN_COUNT>,
     responses: PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
@@ -198,6 +210,7 @@ impl<
             cat!(self.tokens_valid.q.val().get_bits::<2>(0), self.parse.headers_valid.val());
         if self.tokens_valid.q.val().get_bit(TOKEN_DELAY - 1) {
             self.token.d.next = self.tokens.to.val();
+            self.exceeds_share.d.next = self.share.exceeds.val();
         }
 
         self.dispatch.from_parse.next = headers;
@@ -208,6 +221,21 @@ impl<
         self.dispatch.verdict_ok.next = self.icrc.verdict_ok.val();
         self.dispatch.requests_fit.next = self.requests.fits.val() && self.enable.val();
         self.dispatch.responses_fit.next = self.responses.fits.val() && self.enable.val();
+
+        self.dispatch.exceeds_share.next = self.exceeds_share.q.val();
+
+        // What each queue pair holds of the request buffer.
+        self.share.free_packets.next = self.requests.free_packets.val();
+        self.share.free_room.next = self.requests.room.val();
+        self.share.look.next = queue_pair_of(token);
+        self.share.enters.next = self.dispatch.commit_requests.val();
+        self.share.entering.next = queue_pair_of(self.token.q.val());
+        self.share.entering_bytes.next = self.token.q.val().payload_bytes;
+        self.share.takes.next = self.requests.token_tx.valid.val() && self.request_token.ready.val();
+        self.share.taken.next = queue_pair_of(self.requests.token_tx.beat.val());
+        self.share.releases.next = self.requests.releases.val();
+        self.share.released.next = self.requests.released.val().queue_pair;
+        self.share.released_bytes.next = self.requests.released.val().payload_bytes;
 
         let to_responses = self.dispatch.to_responses.val();
         self.requests.payload.next = self.strip.payload.val();
@@ -221,7 +249,6 @@ impl<
         self.responses.commit.next = self.dispatch.commit_responses.val();
         self.responses.rollback.next = self.dispatch.rollback.val();
         StreamTx::<PacketToken>::link(&mut self.request_token, &mut self.requests.token_tx);
-        self.free_room.next = self.requests.room.val();
         StreamRx::<PayloadReference>::link(&mut self.reference, &mut self.requests.reference);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.request_payload, &mut self.requests.payload_tx);
         StreamTx::<PacketToken>::link(&mut self.response_token, &mut self.responses.token_tx);

@@ -1,4 +1,5 @@
 //! The whole receive path, as Verilog, against the layout's view of a frame.
+use super::entry_share::SHARE_SWEEP_CYCLES;
 use super::receive::Receive;
 use super::samples::{OWN_MAC, Recipe};
 use super::vectors;
@@ -9,11 +10,11 @@ use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, beats_of, random};
 use rnic_kernel::prelude::Synth;
 use rnic_layout::opcode::{self, Class, EXTENDED_BYTES};
 use rnic_layout::wire::{DropReason, Filter, IpRepr, MacAddress, PacketRepr, classify};
-use rnic_messages::PacketToken;
 use rnic_messages::drop_reason as reason;
 use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, OUTCOME_COUNT};
 use rnic_messages::receive::PayloadReference;
-use rnic_messages::sizes::CELL_BITS;
+use rnic_messages::sizes::{CELL_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::{EXTENDED_BITS, PacketToken};
 use std::collections::VecDeque;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
 
@@ -26,6 +27,8 @@ type Card64 = Receive<64, 4, 13, 14, 9, 10>;
 type Small512 = Receive<512, 7, 7, 8, 4, 5>;
 /// Bits of a token before the number of its first cell.
 const HEADER_BITS: usize = PacketToken::BITS - CELL_BITS;
+/// Offset of the destination QPN: before AckReq, PSN, extended headers, length and pad.
+const DESTINATION_QP_AT: usize = HEADER_BITS - 1 - 13 - EXTENDED_BITS - 24 - 1 - 24;
 
 /// A frame, and the MAC's mark on it.
 #[derive(Clone, Debug)]
@@ -74,11 +77,11 @@ struct Card {
     outcome: Port<u32>,
     outcome_valid: Port<u8>,
     roles: [RolePorts; 2],
-    reference: Port<u32>,
+    reference: Port<u64>,
     reference_valid: Port<u8>,
     reference_ready: Port<u8>,
     /// References of the requests that have come, whose payload was not asked for yet.
-    references: VecDeque<u32>,
+    references: VecDeque<u64>,
     /// What came out so far.
     requests: Role,
     responses: Role,
@@ -133,6 +136,7 @@ impl Card {
         card.instance.eval();
         card.instance.steps(card.clock, 2);
         card.set_bit("reset", false);
+        card.instance.steps(card.clock, u64::from(SHARE_SWEEP_CYCLES) + 8);
         card
     }
 
@@ -255,13 +259,15 @@ fn take(instance: &Instance, ports: &RolePorts, role: &mut Role, data: usize, by
 }
 
 /// Takes the number of the first cell off a token, and makes the reference to its payload if it has any.
-fn reference_of(token: &mut BigUint) -> Option<u32> {
+fn reference_of(token: &mut BigUint) -> Option<u64> {
     let first_cell = &*token >> HEADER_BITS;
     *token -= &first_cell << HEADER_BITS;
     // The length is followed by one bit more, which says whether the pad is right.
     let payload_bytes = (&*token >> (HEADER_BITS - 14)) % (1u32 << 13);
-    let reference = first_cell | &payload_bytes << CELL_BITS;
-    (payload_bytes != BigUint::ZERO).then(|| reference.try_into().expect("23 bits"))
+    let queue_pair = (&*token >> DESTINATION_QP_AT) % (1u32 << QUEUE_PAIR_BITS);
+    let reference =
+        queue_pair | first_cell << QUEUE_PAIR_BITS | &payload_bytes << (QUEUE_PAIR_BITS + CELL_BITS);
+    (payload_bytes != BigUint::ZERO).then(|| reference.try_into().expect("33 bits"))
 }
 
 /// The token of a good packet, its fields concatenated from bit 0 up.
@@ -579,7 +585,8 @@ fn each_role_has_room_of_its_own_and_what_does_not_fit_is_dropped_whole() {
     let acknowledge = good(Recipe::send(0).with_opcode(0x11, 4).build());
 
     // 63 cells hold seven packets of 8; one more finds no room, but those without payload do.
-    card.send(&vec![request.clone(); 9], halted);
+    let of = |queue_pair| good(Recipe { queue_pair, ..Recipe::send(1000).with_opcode(0x0a, 16) }.build());
+    card.send(&(1..=9).map(of).collect::<Vec<_>>(), halted);
     let full = [[ACCEPTED_REQUEST; 7].as_slice(), &[reason::BUFFER_FULL; 2]].concat();
     assert_eq!(card.numbers(), full);
     card.outcomes.clear();
@@ -604,6 +611,42 @@ fn each_role_has_room_of_its_own_and_what_does_not_fit_is_dropped_whole() {
     card.outcomes.clear();
     card.send(&[request, response], Pauses::default());
     assert_eq!(card.numbers(), [reason::BUFFER_FULL; 2]);
+}
+
+/// What a queue pair has waiting is at most what is free, in packets and in cells, and others find that.
+#[test]
+fn what_exceeds_the_share_of_its_queue_pair_is_dropped() {
+    let mut card = Card::new(Small512::default(), 512);
+    let halted = Pauses { tokens: 100, payload: 100, mac: 0 };
+    let mut kept = |payload_bytes, queue_pairs: &[u32], count: usize| {
+        let frame = |queue_pair| good(Recipe { queue_pair, ..Recipe::send(payload_bytes) }.build());
+        let kept = queue_pairs.iter().map(|queue_pair| {
+            card.outcomes.clear();
+            // One at a time: what is between the look and its commit is not counted yet.
+            (0..count).for_each(|_| card.send(&[frame(*queue_pair)], halted));
+            let numbers = card.numbers();
+            let kept = numbers.iter().take_while(|number| **number == ACCEPTED_REQUEST).count();
+            assert!(numbers[kept..].iter().all(|number| *number == reason::BUFFER_SHARE), "{numbers:?}");
+            kept
+        });
+        let kept: Vec<_> = kept.collect();
+        card.drain();
+        kept
+    };
+    // 16 tokens. The low ten bits of the QPN name a queue pair.
+    assert_eq!(kept(0, &[0x12, 0x13, 0x12, 0x8012, 0x14], 10), [8, 4, 0, 0, 2]);
+    // Now nothing waits. 63 cells of 128 bytes: packets of eight.
+    assert_eq!(kept(1000, &[0x12, 0x13], 6), [4, 2]);
+
+    // A burst in which each frame is one beat: those are kept, too, that pass before the first ones count.
+    card.outcomes.clear();
+    card.send(&vec![good(Recipe::send(0).build()); 40], halted);
+    let numbers = card.numbers();
+    let kept = numbers.iter().filter(|number| **number == ACCEPTED_REQUEST).count();
+    assert!((9..16).contains(&kept), "{kept} are kept");
+    assert_eq!(numbers.iter().filter(|number| **number == reason::BUFFER_SHARE).count(), 40 - kept);
+    card.drain();
+    assert_eq!(card.requests.payloads.len(), 6);
 }
 
 #[test]
@@ -643,6 +686,7 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
     let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
     bench.block.enable.next = true;
     bench.block.own_mac.next = rnic_kernel::prelude::bits(OWN_MAC);
+    (0..SHARE_SWEEP_CYCLES + 8).for_each(|_| bench.tick());
     let (mut requests, mut responses) = (Sink::new(Stalls::Both), Sink::new(Stalls::Both));
     let mut references = Source::showing_next([], Stalls::Both);
     let (mut request_beats, mut response_beats) = (Sink::new(Stalls::Both), Sink::new(Stalls::Both));
@@ -679,8 +723,11 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
         if let Some(token) = requests.sample(&block.request_token)
             && token.payload_bytes.any()
         {
-            references
-                .push(PayloadReference { first_cell: token.first_cell, payload_bytes: token.payload_bytes });
+            references.push(PayloadReference {
+                queue_pair: token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+                first_cell: token.first_cell,
+                payload_bytes: token.payload_bytes,
+            });
         }
         responses.sample(&block.response_token);
         request_beats.sample(&block.request_payload);

@@ -30,6 +30,7 @@
 //!
 //! Each packet with payload must be asked for once, with its first cell and its length. Refuses less room than two packets of the
 //! largest PMTU. A full buffer drops whole frames (design decision 3).
+use super::entry_share::PACKETS_BITS;
 use super::free_cells::FreeCells;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::is_datapath;
@@ -124,7 +125,7 @@ fn reading_after(
     13 <= buffer_bytes_log2(ADDRESS, BYTES) && buffer_bytes_log2(ADDRESS, BYTES) <= 17,
     "ADDRESS is that of 8 to 128 KiB"
 )]
-#[require(2 <= TOKENS && TOKENS <= 16)]
+#[require(2 <= TOKENS && TOKENS < PACKETS_BITS)]
 pub struct RequestBuffer<
     const DATA: usize,
     const BYTES: usize,
@@ -154,6 +155,10 @@ pub struct RequestBuffer<
     pub token_tx: StreamTx<PacketToken>,
     /// Packets whose payload is to be read; `ready` is a function of registers, and falls only when one is taken.
     pub reference: StreamRx<PayloadReference>,
+    /// The payload of `released` is read from now on, and its cells return; combinational in the `ready` of `payload_tx`.
+    pub releases: Signal<Out, Bit>,
+    /// A packet; registered.
+    pub released: Signal<Out, PayloadReference>,
     /// Their payload; a function of registers.
     pub payload_tx: StreamTx<Beat<DATA, BYTES>>,
 
@@ -163,6 +168,8 @@ pub struct RequestBuffer<
     pub cells_used: Signal<Out, Bits<LEVEL_BITS>>,
     /// Packets whose token has not left; registered.
     pub packets: Signal<Out, Bits<TOKEN_COUNT>>,
+    /// Packets more for whose tokens there is room; a function of registers.
+    pub free_packets: Signal<Out, Bits<PACKETS_BITS>>,
 
     #[init(FreeCells::new(cell_count(ADDRESS, BYTES)))]
     cells: FreeCells<CELL_BITS>,
@@ -224,6 +231,8 @@ impl<
         self.room_held.d.next = (free_cells >> Self::UNIT_CELLS_LOG2).get_bits::<ROOM_BITS>(0);
         self.room.next = self.room_held.q.val();
         self.packets.next = self.tokens.level.val();
+        self.free_packets.next = bits::<PACKETS_BITS>(1 << TOKENS)
+            - bit_cast::<PACKETS_BITS, TOKEN_COUNT>(self.tokens.level.val());
 
         // In: payload at once, into a new cell where one begins; token when the frame is accepted.
         let commit = self.commit.val();
@@ -269,6 +278,8 @@ impl<
         self.cells.given.next = self.given.q.val();
         let is_free = !is_reading || (moves && is_last);
         self.references.tx.ready.next = is_free;
+        self.releases.next = is_free && self.references.tx.valid.val();
+        self.released.next = self.references.tx.beat.val();
         if is_free {
             self.is_reading.d.next = self.references.tx.valid.val();
             self.reading.d.next = reading_of(self.references.tx.beat.val());

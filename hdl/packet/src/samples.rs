@@ -16,6 +16,8 @@ pub(crate) struct Recipe {
     pub(crate) vlan: Option<u16>,
     /// IPv6 instead of IPv4.
     pub(crate) is_ipv6: bool,
+    /// Destination QPN.
+    pub(crate) queue_pair: u32,
     /// Operation.
     pub(crate) opcode: u8,
     /// Extended headers; their length is that of the opcode in a good frame.
@@ -25,10 +27,10 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// A SEND_ONLY of some bytes over untagged IPv4.
+    /// A SEND_ONLY of some bytes to queue pair 0x12 over untagged IPv4.
     pub(crate) fn send(payload_bytes: usize) -> Self {
         let payload = (0..payload_bytes).map(|index| (index * 7 + 1) as u8).collect();
-        Recipe { vlan: None, is_ipv6: false, opcode: 0x04, extended: Vec::new(), payload }
+        Recipe { vlan: None, is_ipv6: false, queue_pair: 0x12, opcode: 0x04, extended: Vec::new(), payload }
     }
 
     /// Another opcode, with `extended_bytes` of extended headers.
@@ -78,7 +80,9 @@ impl Recipe {
         frame.extend(bytes_of("c00112b7"));
         frame.extend(udp_bytes.to_be_bytes());
         frame.extend([0, 0, self.opcode, (pad as u8) << 4]);
-        frame.extend(bytes_of("ffff0000001280abcdef"));
+        frame.extend(bytes_of("ffff"));
+        frame.extend(self.queue_pair.to_be_bytes());
+        frame.extend(bytes_of("80abcdef"));
         frame.extend(&self.extended);
         frame.extend(&self.payload);
         frame.resize(frame.len() + pad + 4, 0);

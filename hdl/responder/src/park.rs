@@ -35,9 +35,9 @@
 //! `order` already stays parked. The list is tried again when a read of its ring has completed, at once if that was since its
 //! last pass began. So no read is missed, whenever it completes.
 //!
-//! A ring has a share: when its parked packets hold as many entries as are free, or as much room of the receive buffer,
-//! admission drops what comes for it, as if the wire had lost it. So one ring has half of the pool at most, however fast its
-//! packets come, and others park as before.
+//! A ring has a share: when its parked packets hold as many entries as are free, admission drops what comes for it, as if the wire
+//! had lost it. So one ring has half of the pool at most, however fast its packets come, and others park as before. The room that
+//! their payload takes is bounded for each queue pair before they come here (`entry_share` of the packet path).
 //!
 //! A packet that admission has dropped is here only because its payload waits in the receive buffer. It passes at once,
 //! whatever is parked: so packets that nobody wants hold neither entries nor cells.
@@ -71,9 +71,8 @@ use pause::Pause;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, TurnQueue};
 use rnic_kernel::prelude::*;
-use rnic_messages::receive::ROOM_BITS;
 use rnic_messages::sizes::GENERATION_BITS;
-use share::{Share, UNITS_BITS, units_of};
+use share::Share;
 use turns::Turns;
 
 mod ask_gate;
@@ -98,14 +97,12 @@ const ATOMICS: usize = 6;
 struct Ask {
     takes_wqe: Bit,
     generation: Bits<GENERATION_BITS>,
-    /// Room that its payload takes.
-    units: Bits<UNITS_BITS>,
 }
 
 /// Gives what is kept of a packet for its requests.
 #[kernel]
 fn ask_of(packet: Admitted) -> Ask {
-    Ask { takes_wqe: packet.takes_wqe, generation: packet.generation, units: units_of(packet.payload_bytes) }
+    Ask { takes_wqe: packet.takes_wqe, generation: packet.generation }
 }
 
 /// Says whether a packet waits for no other: admission has dropped it, and it does not begin a generation, which resolve must see
@@ -136,8 +133,6 @@ pub struct Park {
     pub admitted: StreamRx<Admission>,
     /// From admission: ring of the packet that may come in the next cycle.
     pub next_ring: Signal<In, Bits<RING_BITS>>,
-    /// Free room of the receive buffer, in units of 128 bytes; registered.
-    pub free_room: Signal<In, Bits<ROOM_BITS>>,
     /// To admission: the ring has its share of what is parked; of the ring that `next_ring` was a cycle ago; a function of registers.
     pub exceeds_share: Signal<Out, Bit>,
     /// To the prefetch: requests for receive WQEs; registered.
@@ -232,7 +227,7 @@ impl Logic for Park {
         let answer = self.answer.beat.val();
         let (list, behind) = (self.lists.list.val(), self.lists.behind.val());
         let asked = self.asks.read_data.val();
-        let action = action_of(event, list, behind, answer.is_absent, asked.units);
+        let action = action_of(event, list, behind, answer.is_absent);
         let has_issue = self.has_issue.q.val();
         let moves = !(has_event && action.issues && has_issue && enters);
         let acts = has_event && moves;
@@ -268,7 +263,6 @@ impl Logic for Park {
         self.ask_gate.is_dropped.next = is_dropped;
         self.share.next_ring.next = self.next_ring.val();
         self.share.free_entries.next = self.free.level.val();
-        self.share.free_room.next = self.free_room.val();
         self.exceeds_share.next = self.share.exceeds_share.val();
         let issues = acts && action.issues;
         self.has_issue.d.next = issues || (has_issue && enters);

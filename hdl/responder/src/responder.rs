@@ -59,7 +59,7 @@ use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::pool::{LEVEL_BITS, level_of};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadRelease, ReadRequest, ReadsWithdrawn};
-use rnic_messages::receive::{AckNotice, PlaceCommand, ROOM_BITS};
+use rnic_messages::receive::{AckNotice, PlaceCommand};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
@@ -131,8 +131,6 @@ pub struct Responder {
 
     /// Requests from the wire.
     pub requests: StreamRx<PacketToken>,
-    /// From the packet path: free room of the request buffer, in units of 128 bytes; registered.
-    pub free_room: Signal<In, Bits<ROOM_BITS>>,
     /// To the region table; registered.
     pub access_request: StreamTx<AccessRequest>,
     /// From the region table, in order.
@@ -242,7 +240,6 @@ impl Logic for Responder {
         StreamRx::<PacketToken>::link(&mut self.requests, &mut self.admit.requests);
         StreamTx::<Admission>::join(&mut self.admit.admitted, &mut self.park.admitted);
         self.park.next_ring.next = self.admit.next_ring.val();
-        self.park.free_room.next = self.free_room.val();
         self.admit.exceeds_share.next = self.park.exceeds_share.val();
         StreamTx::<ReceiveWqeRequest>::join(&mut self.park.request, &mut self.rq_prefetch.request);
         StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.wqe, &mut self.park.answer);

@@ -30,6 +30,7 @@ use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
 use rnic_messages::PacketToken;
 use rnic_messages::receive::PayloadReference;
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::TransmitToken;
 use rnic_packet::assemble::Assembler;
 use rnic_packet::mac::{MacReceive, MacTransmit};
@@ -156,8 +157,11 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
         self.to_responder_token.valid.next = has_token && may_ask;
         self.receive.request_token.ready.next = is_taken && may_ask;
         self.receive.reference.valid.next = has_token && is_taken && token.payload_bytes.any();
-        self.receive.reference.beat.next =
-            PayloadReference { first_cell: token.first_cell, payload_bytes: token.payload_bytes };
+        self.receive.reference.beat.next = PayloadReference {
+            queue_pair: token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+            first_cell: token.first_cell,
+            payload_bytes: token.payload_bytes,
+        };
         StreamTx::<Beat<DATA, BYTES>>::link(
             &mut self.to_responder_payload,
             &mut self.receive.request_payload,

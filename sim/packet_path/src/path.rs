@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rnic_hdl::config::Config;
+use rnic_packet::entry_share::SHARE_SWEEP_CYCLES;
 use std::collections::VecDeque;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
 
@@ -311,6 +312,7 @@ impl PacketPath {
         path.instance.set(path.reset, 1);
         path.instance.steps(path.clock, 16);
         path.instance.set(path.reset, 0);
+        path.instance.steps(path.clock, u64::from(SHARE_SWEEP_CYCLES) + 16);
         Ok(path)
     }
 

@@ -155,12 +155,15 @@ pub(crate) fn cell(model: &Model, width_bits: u32, seed: u64) -> Result<String> 
     }
     ensure!(met != Some(0), "{cell:?}: no frame has met the fault");
     ensure!(totals.messages == plan.messages() as u64, "{totals:?}");
-    let mut moved = [0; 3];
+    let mut moved = [0; 4];
     for card in 0..2 {
         let values = lock(&world).counters(card)?;
-        for (sum, name) in
-            moved.iter_mut().zip(["packets_retransmitted", "timeout", DropReason::BufferFull.name()])
-        {
+        for (sum, name) in moved.iter_mut().zip([
+            "packets_retransmitted",
+            "timeout",
+            DropReason::BufferFull.name(),
+            DropReason::BufferShare.name(),
+        ]) {
             *sum += values[counter(name)];
         }
     }
@@ -168,7 +171,8 @@ pub(crate) fn cell(model: &Model, width_bits: u32, seed: u64) -> Result<String> 
     lock(&world).run_for(200 * US)?;
     drop(cards);
     lock(&world).finish()?;
-    let [again, timeouts, full] = moved;
+    let [again, timeouts, full, shares] = moved;
+    let full = full + shares;
     Ok(format!(
         "{name}, {:?}, {pairs} queue pairs: {} messages in {microseconds} us, {sent} frames, of which {} met the fault; {again} sent \
          again, {timeouts} timeouts, {full} without room",

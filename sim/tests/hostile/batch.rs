@@ -166,7 +166,8 @@ impl Batch {
         let mut expected = self.expected(ground, passing);
         if self.is_burst {
             // What was dropped for want of room would have moved one of these.
-            let dropped = found.remove("buffer_full").unwrap_or_default();
+            let dropped: u64 =
+                ["buffer_full", "buffer_share"].iter().filter_map(|name| found.remove(name)).sum();
             let missing: u64 = expected
                 .iter_mut()
                 .map(|(name, count)| {

@@ -11,6 +11,7 @@ use rnic_layout::wire::extended::AethRepr;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
 use rnic_machine::host::HostOptions;
 use rnic_stimulus::chance::Delay;
+use std::collections::BTreeMap;
 
 /// log2 of the EQEs of event queue 0.
 pub(crate) const EQES_LOG2: u32 = 8;
@@ -32,6 +33,10 @@ const FLOODS: [(usize, u32); 2] = [(0, 600), (1024, 80)];
 /// Frames of a flood that are sent together, and the rate at which they come, which every card takes: 10 Gb/s.
 const TOGETHER: usize = 16;
 const FLOOD_BITS_PER_NS: u64 = 10;
+/// The smallest frames that come as fast as the wire brings them, and frames that come while the host takes no writes: more than
+/// the card has room for.
+const SMALLEST: u32 = 4_000;
+const STUCK: u32 = 600;
 /// SENDs that find no WQE, each followed by a WRITE of the same queue pair.
 const SENDS: u32 = 5;
 
@@ -146,7 +151,11 @@ fn answered(rig: &Rig, answered: &mut Answered) -> Result<u32> {
     for (peer, count, syndrome) in heard(rig)? {
         match (peer, syndrome) {
             (COLD, Some(0x1f)) => answered.acknowledged = count + 1,
-            (COLD, Some(0x60)) if answered.gap.is_none() => answered.gap = Some(count),
+            // It acknowledges what is before it.
+            (COLD, Some(0x60)) if answered.gap.is_none() => {
+                answered.gap = Some(count);
+                answered.acknowledged = count;
+            }
             (OTHER, Some(0x1f)) => others = count + 1,
             _ => anyhow::bail!("packet {count} to {peer:#x} with {syndrome:?} is not expected"),
         }
@@ -160,6 +169,16 @@ fn answered(rig: &Rig, answered: &mut Answered) -> Result<u32> {
 pub(crate) fn floods(rig: &mut Rig) -> Result<()> {
     for (bytes, writes) in FLOODS {
         flood(rig, bytes, writes).with_context(|| format!("WRITEs of {bytes} bytes"))?;
+    }
+    Ok(())
+}
+
+/// Sends frames no faster than every card takes them.
+fn send_paced(rig: &Rig, frames: &[Vec<u8>]) -> Result<()> {
+    for together in frames.chunks(TOGETHER) {
+        rig.send(together);
+        let wire_bytes: usize = together.iter().map(|frame| frame.len().max(60) + 24).sum();
+        rig.step_ns(wire_bytes as u64 * 8 / FLOOD_BITS_PER_NS + 1)?;
     }
     Ok(())
 }
@@ -183,11 +202,7 @@ fn flood(rig: &mut Rig, bytes: usize, writes: u32) -> Result<()> {
             cold.frame(Op::WriteOnly, psn(write), vec![cold.reth(0x800, bytes)], payload(write))
         }),
     );
-    for together in frames.chunks(TOGETHER) {
-        rig.send(together);
-        let wire_bytes: usize = together.iter().map(|frame| frame.len().max(60) + 24).sum();
-        rig.step_ns(wire_bytes as u64 * 8 / FLOOD_BITS_PER_NS + 1)?;
-    }
+    send_paced(rig, &frames)?;
 
     // The others have their room.
     let begun = rig.world().now_ps();
@@ -210,19 +225,24 @@ fn flood(rig: &mut Rig, bytes: usize, writes: u32) -> Result<()> {
     ensure!(took < SOON_PS, "the other was answered after {took} ps");
     ensure!(cold_answers.acknowledged == 0 && cold_answers.gap.is_none(), "{cold_answers:?} while it waits");
 
-    let held = rig.wait("the NAK of what was dropped", |rig| {
+    // What finds no entry is dropped by admission, which answers what comes behind it with one NAK. What finds no room does not come
+    // so far, nor does what is behind it: the peer does not hear of it.
+    rig.wait("the answer to what waited", |rig| {
         answered(rig, &mut cold_answers)?;
-        Ok(cold_answers.gap)
+        Ok((cold_answers.acknowledged > 0).then_some(()))
     })?;
+    rig.idle(200);
+    answered(rig, &mut cold_answers)?;
     let moved = rig.moved()?;
-    let dropped = [
-        ("nak_sequence_sent", 1),
-        // Of all that come behind the first that was dropped, one has the NAK.
-        ("request_gap", u64::from(writes - held)),
-        ("share_exceeded", 1),
-    ];
-    ensure!(moved.named() == dropped.into(), "{held} packets were held: {moved:?}");
-    ensure!(cold_answers.acknowledged == held, "{held} were held: {cold_answers:?}");
+    let held = cold_answers.acknowledged;
+    let dropped = u64::from(writes + 1 - held);
+    let expected = if bytes > 0 {
+        BTreeMap::from([("buffer_share", dropped)])
+    } else {
+        ensure!(cold_answers.gap == Some(held), "{held} were held: {cold_answers:?}");
+        BTreeMap::from([("nak_sequence_sent", 1), ("share_exceeded", 1), ("request_gap", dropped - 1)])
+    };
+    ensure!(moved.named() == expected, "{held} packets were held: {moved:?}");
     println!("{held} of {} packets were held, of {bytes} bytes each", writes + 1);
 
     // The peer sends again from there.
@@ -239,6 +259,104 @@ fn flood(rig: &mut Rig, bytes: usize, writes: u32) -> Result<()> {
     window.read(0x800, &mut found)?;
     ensure_same(&found, &payload(writes)).context("the last WRITE")?;
     rig.world().host_mut(0).set_options(HostOptions::IDEAL);
+    rig.exchange()?;
+    rig.settle()
+}
+
+/// The smallest frames come as fast as the wire brings them, all to one queue pair and all behind a gap. It takes its share of the
+/// request buffer; what exceeds that is dropped. Every frame of another queue pair among them is kept and answered soon.
+pub(crate) fn smallest_frames(rig: &mut Rig, width_bits: u32) -> Result<()> {
+    let window = rig.domain.share(0x1000, RemoteRights::ALL)?;
+    let flooded = connect(rig, COLD, window.remote())?;
+    let other = connect(rig, OTHER, window.remote())?;
+    rig.settle()?;
+    let mut frames = Vec::new();
+    for place in 0..SMALLEST {
+        if place % (SMALLEST / WRITES) == 0 {
+            frames.push(write_of_other(&other, place / (SMALLEST / WRITES)));
+        }
+        frames.push(flooded.frame(Op::SendOnly, psn(place + 1), vec![], vec![]));
+    }
+    rig.send(&frames);
+    let mut answers = Answered::default();
+    let mut others = 0;
+    rig.wait("the ACKs of the other queue pair", |rig| {
+        others = others.max(answered(rig, &mut answers)?);
+        Ok((others == WRITES).then_some(()))
+    })
+    .with_context(|| format!("{others} were acknowledged"))?;
+    rig.idle(50);
+    answered(rig, &mut answers)?;
+    ensure!((answers.gap, answers.acknowledged) == (Some(0), 0), "{answers:?}");
+    let moved = rig.moved()?;
+    let dropped = moved.of("buffer_share");
+    // At 512 bits a card takes a frame in 3.4 cycles, and these come at one in 1.7; a card of 64 bits is faster than its wire.
+    ensure!((dropped > 0) == (width_bits == 512), "{moved:?}");
+    let mut expected =
+        BTreeMap::from([("nak_sequence_sent", 1), ("request_gap", u64::from(SMALLEST) - dropped)]);
+    if dropped > 0 {
+        expected.insert("buffer_share", dropped);
+    }
+    ensure!(moved.named() == expected, "{moved:?}");
+    println!("{dropped} of {SMALLEST} of the smallest frames were dropped");
+    rig.exchange()?;
+    rig.settle()
+}
+
+fn write_of_other(other: &Asker, place: u32) -> Vec<u8> {
+    let at = place as usize * BYTES;
+    other.frame(Op::WriteOnly, psn(place), vec![other.reth(at, BYTES)], vec![place as u8 + 1; BYTES])
+}
+
+/// WRITEs come while the host takes no writes, until their queue pair has its share of the request buffer; what exceeds that is
+/// dropped and comes again. The frames of another queue pair behind them are kept.
+pub(crate) fn stuck_host(rig: &mut Rig) -> Result<()> {
+    let window = rig.domain.share(0x1000, RemoteRights::ALL)?;
+    window.write(0, &[0; 0x1000])?;
+    let flooded = connect(rig, COLD, window.remote())?;
+    let other = connect(rig, OTHER, window.remote())?;
+    rig.settle()?;
+    rig.world().host_mut(0).set_options(HostOptions { write_request_stall: 1.0, ..HostOptions::IDEAL });
+    let write = |place: u32| {
+        let payload = vec![(place % 0xff) as u8 + 1; BYTES];
+        flooded.frame(Op::WriteOnly, psn(place), vec![flooded.reth(0x800, BYTES)], payload)
+    };
+    send_paced(rig, &(0..STUCK).map(write).collect::<Vec<_>>())?;
+    let of_other: Vec<_> = (0..WRITES).map(|place| write_of_other(&other, place)).collect();
+    send_paced(rig, &of_other)?;
+    rig.world().host_mut(0).set_options(HostOptions::IDEAL);
+
+    let mut answers = Answered::default();
+    let mut others = 0;
+    rig.wait("the ACKs of the other queue pair", |rig| {
+        others = others.max(answered(rig, &mut answers)?);
+        Ok((others == WRITES).then_some(()))
+    })
+    .with_context(|| format!("{others} were acknowledged, and of the flood {answers:?}"))?;
+    rig.idle(50);
+    answered(rig, &mut answers)?;
+    let mut found = vec![0; BYTES];
+    for place in 0..WRITES {
+        window.read(place as usize * BYTES, &mut found)?;
+        ensure_same(&found, &[place as u8 + 1; BYTES]).context("a WRITE of the other")?;
+    }
+    let moved = rig.moved()?;
+    let kept = answers.acknowledged;
+    ensure!(0 < kept && kept < STUCK && answers.gap.is_none(), "{answers:?}");
+    ensure!(
+        moved.named() == [("buffer_share", u64::from(STUCK - kept))].into(),
+        "{kept} were kept: {moved:?}"
+    );
+    println!("{kept} of {STUCK} WRITEs were kept while the host took none");
+
+    send_paced(rig, &(kept..STUCK).map(write).collect::<Vec<_>>())?;
+    rig.wait("what was dropped", |rig| {
+        answered(rig, &mut answers)?;
+        Ok((answers.acknowledged == STUCK).then_some(()))
+    })
+    .with_context(|| format!("{answers:?}"))?;
+    window.read(0x800, &mut found)?;
+    ensure_same(&found, &[((STUCK - 1) % 0xff) as u8 + 1; BYTES]).context("the last WRITE")?;
     rig.exchange()?;
     rig.settle()
 }

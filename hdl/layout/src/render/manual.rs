@@ -153,9 +153,9 @@ fn registers(out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "\n## Counters\n")?;
     writeln!(
         out,
-        "Counters are read-only and 64 bits wide, and show the last snapshot (`counter_latch`). The first twenty count drops of the
+        "Counters are read-only and 64 bits wide, and show the last snapshot (`counter_latch`). The first 21 count drops of the
 packet path, one counter for each reason, in the order of the checks; a dropped frame is counted by the first reason that
-applies. So `frames_received` is the sum of these twenty and of `requests_received`, `responses_received` and
+applies. So `frames_received` is the sum of these 21 and of `requests_received`, `responses_received` and
 `congestion_notifications_received`. A request or response that is dropped later is counted by the requester or the responder.
 
 | Offset | Counter | Counts | Source |

@@ -82,6 +82,9 @@ drop_reasons! {
     DestinationQp = "destination_qp",
     /// The packet is good, but the receive buffer had no room. Only hardware drops for this reason, never [`classify`].
     BufferFull = "buffer_full",
+    /// The packet is good and there is room, but its queue pair has its share of the receive buffer. Only hardware drops for this
+    /// reason, never [`classify`].
+    BufferShare = "buffer_share",
 }
 
 impl DropReason {

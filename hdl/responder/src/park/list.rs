@@ -5,9 +5,8 @@
 //!   head ──> ··· ──> tail                      being tried: was a read completed since? (was_woken)
 //!                                              asleep: tried in vain, until a read completes
 //! ```
-use super::share::{UNITS_BITS, held_after};
 use rnic_kernel::prelude::*;
-use rnic_messages::receive::ROOM_BITS;
+use rnic_messages::pool::level_after;
 use rnic_messages::sizes::RECEIVE_RING_BITS;
 
 /// Bits of the number of a receive ring.
@@ -38,17 +37,8 @@ pub(super) struct List {
     pub was_woken: Bit,
     /// Number of the pass, another one when a list begins or has failed: turns of an earlier one do nothing.
     pub pass: Bit,
-    /// What its packets hold.
-    pub held: Held,
-}
-
-/// What the parked packets of a ring hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub(super) struct Held {
-    /// Entries.
-    pub entries: Bits<ENTRY_COUNT>,
-    /// Room of the receive buffer, in units of 128 bytes.
-    pub room: Bits<ROOM_BITS>,
+    /// Packets in it.
+    pub held: Bits<ENTRY_COUNT>,
 }
 
 /// A packet in the order in which packets are looked at.
@@ -169,15 +159,9 @@ pub(super) fn next_event(
 }
 
 /// Decides about an event. `next` is the entry after that of the event in its list, if there is one; `is_absent` says
-/// that the answer to the packet is without a WQE, if it has asked for one; its payload takes so many `units` of room.
+/// that the answer to the packet is without a WQE, if it has asked for one.
 #[kernel]
-pub(super) fn action_of(
-    event: Event,
-    list: List,
-    next: Bits<ENTRY_BITS>,
-    is_absent: Bit,
-    units: Bits<UNITS_BITS>,
-) -> Action {
+pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_absent: Bit) -> Action {
     let is_end = event.entry == list.tail;
     let lacks = (event.is_asked && is_absent) || event.is_unasked;
     let is_new = event.is_leave && !event.is_parked;
@@ -226,7 +210,7 @@ pub(super) fn action_of(
             is_asleep: !begins && !wakes && (list.is_asleep || (fails && !list.was_woken)),
             was_woken: !begins && !tries_again && (list.was_woken || (wakes && !list.is_asleep)),
             pass,
-            held: held_after(list.held, appends, leaves_list, units),
+            held: level_after::<ENTRY_COUNT>(list.held, appends, leaves_list),
         },
     }
 }
@@ -246,12 +230,9 @@ mod tests {
             is_asleep: false,
             was_woken: false,
             pass: true,
-            held: Held { entries: bits(3), room: bits(40) },
+            held: bits(3),
         }
     }
-
-    /// Units of each packet.
-    const UNITS: u64 = 5;
 
     const NEXT: u64 = 4;
     const RING: u64 = 0x42a;
@@ -272,7 +253,7 @@ mod tests {
     }
 
     fn act(event: Event, list: List, is_absent: bool) -> Action {
-        action_of(event, list, bits(NEXT), is_absent, bits(UNITS))
+        action_of(event, list, bits(NEXT), is_absent)
     }
 
     #[test]
@@ -290,8 +271,7 @@ mod tests {
             assert_eq!((action.passes, action.appends, action.issues), (passes, !passes, false));
             // The count wraps.
             let after = if passes { List { left: bits(0), ..list } } else { action.after };
-            let held = Held { entries: bits(4), room: bits(45) };
-            assert_eq!(action.after.held, if passes { list.held } else { held });
+            assert_eq!(action.after.held, if passes { list.held } else { bits(4) });
             assert_eq!(action.after, after, "{holds} {is_asked} {is_absent}");
             assert_eq!((action.after.holds, action.after.left), (!passes, bits(0)));
         }
@@ -372,8 +352,7 @@ mod tests {
             assert_eq!((action.after.holds, action.after.tail), (expected.2, bits(tail)), "{entry}");
             assert!(!action.after.holds || action.after.head == bits(expected.1), "{entry}");
             assert_eq!(action.after.left, list.left, "it was counted before");
-            let held = Held { entries: bits(2), room: bits(35) };
-            assert_eq!(action.after.held, if expected.0 { held } else { list.held });
+            assert_eq!(action.after.held, if expected.0 { bits(2) } else { list.held });
         }
     }
 

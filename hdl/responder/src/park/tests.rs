@@ -104,7 +104,6 @@ impl Machine {
             exceeds: Vec::new(),
             order: Vec::new(),
         };
-        machine.bench.block.free_room.next = bits(512);
         (0..SWEEP_CYCLES).for_each(|_| machine.step(None));
         machine
     }

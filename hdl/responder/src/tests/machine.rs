@@ -170,7 +170,6 @@ impl Machine {
         let bench = Bench::clocked(Responder::default(), |block| &mut block.clock).in_lock_step();
         let mut bench = Box::new(bench);
         bench.block.enable.next = true;
-        bench.block.free_room.next = bits(512);
         for place in 0..16 {
             bench.block.source_address_write.next = SourceAddressWrite {
                 index: bits(place.into()),

@@ -16,6 +16,8 @@
 //!  cycle     W = 1024 / DATA     W + 3       W + 4         W + 8                  W + 10
 //! ```
 //!
+//! Beside the token of a request goes the answer of [`EntryShare`] whether its queue pair may have more of the buffer.
+//!
 //! No stage before the buffers can be stalled, and the MAC never waits. Back-pressure ends at the buffers: if one is full, whole
 //! frames for its role are dropped and counted, and frames of the other role are not affected. The depth of every stage is
 //! fixed, so that what is known about a frame meets its beats without any queue: the window of `collect` lets a frame go

@@ -149,19 +149,33 @@ pub const FAULTS: &[Fault] = &[
         "every packet in RTR raises the event of the first",
         "established",
     ),
-    signal(
+    text(
         "share-without-bound",
         Kind::Lost,
-        ("share", "has_share_is_holding", "1'b0"),
+        ("share", ".write_data([[(|has_share_held) && has_share_held >= free]])", "1'b0"),
         "the packets of one ring are parked until no entry is left",
         "flood",
     ),
-    signal(
+    text(
         "share-of-room-not-compared",
         Kind::Lost,
-        ("share", "shares_write_data", "has_share_is_holding && has_share_held[9:0] >= free[9:0]"),
-        "the packets of one ring are parked until the receive buffer is full",
+        ("entry_share", "packets_exceeds || [[room_exceeds]] || is_clearing", "1'b0"),
+        "the packets of one queue pair are kept until the receive buffer is full",
         "flood",
+    ),
+    text(
+        "share-of-room-kept",
+        Kind::Lost,
+        ("entry_share", ".leaves([[releases]])", "1'b0"),
+        "room that a queue pair has given back counts as held",
+        "stuck",
+    ),
+    text(
+        "share-of-packets-kept",
+        Kind::Lost,
+        ("entry_share", ".leaves([[takes]])", "1'b0"),
+        "requests that the responder has taken count as held",
+        "stuck",
     ),
     signal(
         "srq-limit-late",

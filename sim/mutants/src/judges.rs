@@ -101,6 +101,12 @@ pub const JUDGES: &[Judge] = &[
         "a_flooded_queue_pair_takes_its_share_only",
         "more packets behind a slow host than can be parked",
     ),
+    judge_of(
+        "stuck",
+        "refusals",
+        "a_host_that_takes_no_writes_leaves_room_for_others",
+        "more WRITEs than there is room for, while the host takes none",
+    ),
     judge_of("shared", "card", "receives_are_shared", "shared receive queues"),
     judge_of("scattered", "card", "memory_may_lie_scattered", "memory without an IOMMU"),
     judge_of("traffic", "card", "objects_end_in_traffic", "objects that end while they are used"),

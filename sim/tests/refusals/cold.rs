@@ -278,6 +278,10 @@ pub(crate) fn smallest_frames(rig: &mut Rig, width_bits: u32) -> Result<()> {
         frames.push(flooded.frame(Op::SendOnly, psn(place + 1), vec![], vec![]));
     }
     rig.send(&frames);
+    let wire_bytes: usize = frames.iter().map(|frame| frame.len().max(60) + 24).sum();
+    let bits_per_ns = if width_bits == 512 { 100 } else { FLOOD_BITS_PER_NS };
+    rig.step_ns(wire_bytes as u64 * 8 / bits_per_ns)?;
+    let ended = rig.world().now_ps();
     let mut answers = Answered::default();
     let mut others = 0;
     rig.wait("the ACKs of the other queue pair", |rig| {
@@ -285,6 +289,8 @@ pub(crate) fn smallest_frames(rig: &mut Rig, width_bits: u32) -> Result<()> {
         Ok((others == WRITES).then_some(()))
     })
     .with_context(|| format!("{others} were acknowledged"))?;
+    let took = rig.world().now_ps() - ended;
+    ensure!(took < SOON_PS, "the last of the others was answered {took} ps after the flood");
     rig.idle(50);
     answered(rig, &mut answers)?;
     ensure!((answers.gap, answers.acknowledged) == (Some(0), 0), "{answers:?}");

@@ -17,6 +17,7 @@ use rnic_driver::function::{
 use rnic_driver::memory::{DeviceView, Memory, PAGE_BYTES};
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use rnic_layout::pci::{DEVICE_CONTROL, DEVICE_CONTROL_RESET};
+use rnic_layout::registers::{Control, REG_CONTROL};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,9 +74,16 @@ impl SimulatedBar {
         if !lock(&self.config).memory_enabled() {
             return;
         }
+        let mut world = lock(&self.world);
+        if self.window == Window::Registers && offset == u64::from(REG_CONTROL.offset) {
+            let is_reset = Control::parse(&value.to_le_bytes()).is_ok_and(|control| control.reset);
+            if is_reset {
+                world.check_before_reset(self.card);
+            }
+        }
         let operation = Operation::Write { value, strobe };
         let access = RegisterAccess { bar: self.window, offset, operation };
-        lock(&self.world).start_access(self.card, access, true);
+        world.start_access(self.card, access, true);
     }
 }
 

@@ -585,7 +585,7 @@ pub const FAULTS: &[Fault] = &[
         Kind::Lost,
         ("outstanding", ".rx_valid([[freed_valid]] || is_sweeping)", "1'b0"),
         "a block of outstanding messages is not given back",
-        "operations",
+        "rings",
     ),
     text(
         "receive-line-lost",

@@ -57,7 +57,7 @@
 use crate::messages::{Admission, AdmitCounts, Stop};
 use check::{Findings, findings_of, needs_wqe};
 use establish::{Establish, first_of};
-use forward::{admitted_of, is_forwarded, operands_of, ring_of};
+use forward::{admitted_of, is_forwarded, operands_of, queue_pair_of, ring_of};
 use outcome::{counts_of, outcome_of, within_share};
 use posted_wqes::PostedWqes;
 use record::{AdmitPath, AdmitRecord, QueuePairs, Stopped};
@@ -248,11 +248,13 @@ impl Logic for Admit {
         let outcome = within_share(deserved, self.exceeds_share.val());
         let after = record_after(record, token, found, outcome);
         let forwards = is_forwarded(decides, outcome, token.payload_bytes);
-        let ring = ring_of(path);
+        let is_sweep = step == Step::Look || step == Step::Flush;
+        let queue_pair = queue_pair_of(is_sweep, token, path);
+        let ring = ring_of(queue_pair, path);
         self.next_ring.next = ring;
         self.admitted.valid.next = forwards;
         self.admitted.beat.next = Admission {
-            packet: admitted_of(token, path, record, after, found, outcome),
+            packet: admitted_of(queue_pair, token, path, record, after, found, outcome),
             ring,
             operands: operands_of(token),
         };

@@ -1,14 +1,16 @@
 //! A receive queue whose WQEs are not on the card: its packets wait for the host, in their order, and those of other queue pairs
 //! pass.
 use crate::asker::Asker;
-use crate::rig::{IPV4, Rig, ensure_same};
+use crate::rig::{IPV4, Rig, ensure_same, path_to_card};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::{RemoteMemory, RemoteRights};
+use rnic_endpoint::packet::Packet;
 use rnic_layout::opcode::Operation as Op;
 use rnic_layout::path::Pmtu;
+use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::wire::extended::AethRepr;
-use rnic_layout::wire::{ExtendedRepr, PacketRepr};
+use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 use rnic_machine::host::HostOptions;
 use rnic_stimulus::chance::Delay;
 use std::collections::BTreeMap;
@@ -37,6 +39,8 @@ const FLOOD_BITS_PER_NS: u64 = 10;
 /// the card has room for.
 const SMALLEST: u32 = 4_000;
 const STUCK: u32 = 600;
+/// Frames to queue pairs that do not exist, four times what the request buffer holds.
+const NOBODY: u32 = 256;
 /// SENDs that find no WQE, each followed by a WRITE of the same queue pair.
 const SENDS: u32 = 5;
 
@@ -273,7 +277,7 @@ pub(crate) fn smallest_frames(rig: &mut Rig, width_bits: u32) -> Result<()> {
     let mut frames = Vec::new();
     for place in 0..SMALLEST {
         if place % (SMALLEST / WRITES) == 0 {
-            frames.push(write_of_other(&other, place / (SMALLEST / WRITES)));
+            frames.push(write_in_place(&other, place / (SMALLEST / WRITES)));
         }
         frames.push(flooded.frame(Op::SendOnly, psn(place + 1), vec![], vec![]));
     }
@@ -309,9 +313,51 @@ pub(crate) fn smallest_frames(rig: &mut Rig, width_bits: u32) -> Result<()> {
     rig.settle()
 }
 
-fn write_of_other(other: &Asker, place: u32) -> Vec<u8> {
+/// WRITEs to queue pairs that do not serve anybody yet, or any more, and to QPNs that differ from that of another in high bits only, are dropped
+/// with their payload and count for no longer: the queue pairs with the same low bits have their whole share afterwards.
+pub(crate) fn frames_to_nobody(rig: &mut Rig) -> Result<()> {
+    let window = rig.domain.share(0x1000, RemoteRights::ALL)?;
+    let other = connect(rig, OTHER, window.remote())?;
+    let young = rig.new_queue_pair(RemoteRights::ALL)?;
+    let gone = rig.new_queue_pair(RemoteRights::ALL)?.number();
+    rig.settle()?;
+    let numbers = [young.number(), gone, other.queue_pair.number() ^ 0x80_0000, 0x80_0000];
+    let mut frames = Vec::new();
+    for place in 0..NOBODY {
+        let bth = BthRepr::new(Op::WriteOnly.code(), numbers[place as usize % 4], Psn::wrapping(psn(place)));
+        let bth = BthRepr { ack_request: true, ..bth };
+        frames.push(
+            Packet::new(bth, vec![other.reth(0, 1024)], vec![0xee; 1024]).frame(&path_to_card(IPV4), 1),
+        );
+    }
+    send_paced(rig, &frames)?;
+    rig.idle(200);
+    let moved = rig.moved()?;
+    let nobody = moved.of("unknown_qp") + moved.of("qp_not_ready");
+    ensure!(nobody == u64::from(NOBODY) && moved.named().len() <= 2, "{moved:?}");
+
+    let young = rig.connect(young, COLD, IPV4, Pmtu::Bytes1024, FIRST)?;
+    let young = Asker { queue_pair: young, version: IPV4, remote: window.remote() };
+    for (asker, peer) in [(&young, COLD), (&other, OTHER)] {
+        let frames: Vec<_> = (0..WRITES).map(|place| write_in_place(asker, place)).collect();
+        send_paced(rig, &frames)?;
+        let mut acknowledged = 0;
+        rig.wait("the ACKs", |rig| {
+            for (to, count, syndrome) in heard(rig)? {
+                ensure!((to, syndrome) == (peer, Some(0x1f)), "packet {count} to {to:#x} with {syndrome:?}");
+                acknowledged = count + 1;
+            }
+            Ok((acknowledged == WRITES).then_some(()))
+        })?;
+    }
+    ensure!(rig.moved()?.named().is_empty(), "frames were dropped");
+    rig.exchange()?;
+    rig.settle()
+}
+
+fn write_in_place(asker: &Asker, place: u32) -> Vec<u8> {
     let at = place as usize * BYTES;
-    other.frame(Op::WriteOnly, psn(place), vec![other.reth(at, BYTES)], vec![place as u8 + 1; BYTES])
+    asker.frame(Op::WriteOnly, psn(place), vec![asker.reth(at, BYTES)], vec![place as u8 + 1; BYTES])
 }
 
 /// WRITEs come while the host takes no writes, until their queue pair has its share of the request buffer; what exceeds that is
@@ -328,7 +374,7 @@ pub(crate) fn stuck_host(rig: &mut Rig) -> Result<()> {
         flooded.frame(Op::WriteOnly, psn(place), vec![flooded.reth(0x800, BYTES)], payload)
     };
     send_paced(rig, &(0..STUCK).map(write).collect::<Vec<_>>())?;
-    let of_other: Vec<_> = (0..WRITES).map(|place| write_of_other(&other, place)).collect();
+    let of_other: Vec<_> = (0..WRITES).map(|place| write_in_place(&other, place)).collect();
     send_paced(rig, &of_other)?;
     rig.world().host_mut(0).set_options(HostOptions::IDEAL);
 

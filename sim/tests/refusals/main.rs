@@ -261,6 +261,13 @@ fn a_host_that_takes_no_writes_leaves_room_for_others(width_bits: u32) -> Result
     rig.finish()
 }
 
+fn frames_to_nobody_hold_no_room(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::on_host(width_bits, 22, cold::EQES_LOG2, HostOptions::IDEAL)?;
+    let ended = cold::frames_to_nobody(&mut rig);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
 /// Runs a worked trace of protocol 3.12 with the card on one side, and then on the other.
 fn plays(
     width_bits: u32,
@@ -331,6 +338,7 @@ at_both_widths! {
     the_first_packet_in_rtr_is_an_event: the_first_packet_in_rtr_is_an_event_at_64_bits, the_first_packet_in_rtr_is_an_event_at_512_bits;
     a_flooded_queue_pair_takes_its_share_only: a_flooded_queue_pair_takes_its_share_only_at_64_bits, a_flooded_queue_pair_takes_its_share_only_at_512_bits;
     the_smallest_frames_leave_room_for_others: the_smallest_frames_leave_room_for_others_at_64_bits, the_smallest_frames_leave_room_for_others_at_512_bits;
+    frames_to_nobody_hold_no_room: frames_to_nobody_hold_no_room_at_64_bits, frames_to_nobody_hold_no_room_at_512_bits;
     a_host_that_takes_no_writes_leaves_room_for_others: a_host_that_takes_no_writes_leaves_room_for_others_at_64_bits, a_host_that_takes_no_writes_leaves_room_for_others_at_512_bits;
     a_cold_receive_queue_delays_no_other: a_cold_receive_queue_delays_no_other_at_64_bits, a_cold_receive_queue_delays_no_other_at_512_bits;
     everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;

@@ -32,9 +32,17 @@ fn immediate_of(class: PacketClass, extended: Bits<EXTENDED_BITS>) -> Bits<32> {
     }
 }
 
-/// Makes the packet that later stages get. `record` is the one before the packet, `after` the one after it.
+/// Gives the queue pair that a packet is for, or that the sweep looks at. A packet keeps the low bits of its QPN although no
+/// queue pair has that QPN: what it holds of the request buffer is counted so.
+#[kernel]
+pub(super) fn queue_pair_of(is_sweep: Bit, token: PacketToken, path: AdmitPath) -> Bits<QUEUE_PAIR_BITS> {
+    select(is_sweep, path.local_qp, token.destination_qp).get_bits::<QUEUE_PAIR_BITS>(0)
+}
+
+/// Makes the packet of `queue_pair` that later stages get. `record` is the one before the packet, `after` the one after it.
 #[kernel]
 pub(super) fn admitted_of(
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
     token: PacketToken,
     path: AdmitPath,
     record: AdmitRecord,
@@ -59,7 +67,7 @@ pub(super) fn admitted_of(
         uses_held,
         is_last_wqe: outcome.flush.reports_last_wqe,
         starts_generation: !record.is_known,
-        queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+        queue_pair,
         generation: path.generation,
         qp_number: path.local_qp,
         domain: path.domain,
@@ -102,12 +110,8 @@ pub(super) fn operands_of(token: PacketToken) -> AtomicOperands {
 
 /// Gives the receive ring of a queue pair: its own, or that of its SRQ.
 #[kernel]
-pub(super) fn ring_of(path: AdmitPath) -> Bits<RECEIVE_RING_BITS> {
-    if path.is_shared {
-        shared_ring(path.shared)
-    } else {
-        own_ring(path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0))
-    }
+pub(super) fn ring_of(queue_pair: Bits<QUEUE_PAIR_BITS>, path: AdmitPath) -> Bits<RECEIVE_RING_BITS> {
+    if path.is_shared { shared_ring(path.shared) } else { own_ring(queue_pair) }
 }
 
 #[cfg(test)]
@@ -183,9 +187,21 @@ mod tests {
 
     #[test]
     fn wqes_come_from_the_ring_of_the_queue_pair_or_of_its_srq() {
-        let path = AdmitPath { local_qp: bits(0x5a_c3ff), shared: bits(63), ..Default::default() };
+        let path = AdmitPath { shared: bits(63), ..Default::default() };
         for (is_shared, ring) in [(false, 0x3ff), (true, 0x43f)] {
-            assert_eq!(ring_of(AdmitPath { is_shared, ..path }), bits(ring));
+            assert_eq!(ring_of(bits(0x3ff), AdmitPath { is_shared, ..path }), bits(ring));
+        }
+    }
+
+    #[test]
+    fn a_packet_to_nobody_keeps_the_low_bits_of_its_qpn() {
+        let token = PacketToken { destination_qp: bits(0x12_37fe), ..PacketToken::default() };
+        let nobody = AdmitPath::default();
+        let somebody = AdmitPath { local_qp: bits(0x5a_c3ff), ..nobody };
+        for (is_sweep, path, expected) in
+            [(false, nobody, 0x3fe), (false, somebody, 0x3fe), (true, somebody, 0x3ff)]
+        {
+            assert_eq!(queue_pair_of(is_sweep, token, path), bits(expected), "{is_sweep} {path:?}");
         }
     }
 
@@ -212,7 +228,7 @@ mod tests {
             let found = Findings { class: class_of(bits(opcode)), ..Findings::default() };
             let token = PacketToken { ack_request, ..PacketToken::default() };
             let record = AdmitRecord { message, ..AdmitRecord::default() };
-            let packet = admitted_of(token, AdmitPath::default(), record, record, found, outcome);
+            let packet = admitted_of(bits(3), token, AdmitPath::default(), record, record, found, outcome);
             let row = format!("opcode {opcode:#04x} {message:?} {outcome:?}");
             assert_eq!((packet.has_reply, packet.uses_held), (has_reply, uses_held), "{row}");
             let is_read = outcome.executes && matches!(opcode, 0x0c | 0x13);
@@ -232,7 +248,7 @@ mod tests {
         let found = Findings { class: class_of(bits(0x0b)), ..Findings::default() };
         let token = PacketToken { payload_bytes: bits(64), solicited: true, ..PacketToken::default() };
         let record = AdmitRecord::default();
-        let packet = admitted_of(token, AdmitPath::default(), record, record, found, outcome);
+        let packet = admitted_of(bits(3), token, AdmitPath::default(), record, record, found, outcome);
         assert_eq!(packet.payload_bytes, bits(0));
         assert!(!packet.solicited && !packet.with_immediate && packet.takes_wqe && packet.is_send);
     }
@@ -243,7 +259,8 @@ mod tests {
         let after = AdmitRecord { reads: bits(18), msn: bits(6), receive_index: bits(9), ..record };
         let found = Findings { responses: bits(2), ..Findings::default() };
         let token = PacketToken { psn: bits(0xff_ffff), ..PacketToken::default() };
-        let packet = admitted_of(token, AdmitPath::default(), record, after, found, Outcome::default());
+        let packet =
+            admitted_of(bits(3), token, AdmitPath::default(), record, after, found, Outcome::default());
         assert_eq!((packet.msn, packet.consumer_index), (bits(6), bits(9)));
         assert_eq!(packet.responses, Responses { last_psn: bits(1), slot: bits(1) });
     }

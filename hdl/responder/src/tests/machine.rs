@@ -20,11 +20,11 @@ use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, Wri
 use rnic_messages::path::Path;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::ReadClosed;
-use rnic_messages::receive::{AckNotice, PlaceCommand, ack_of};
+use rnic_messages::receive::{AckNotice, PayloadReference, PlaceCommand, ack_of};
 use rnic_messages::setup::{
     NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
 };
-use rnic_messages::sizes::CELL_BITS;
+use rnic_messages::sizes::{CELL_BITS, QUEUE_PAIR_BITS};
 use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -109,8 +109,8 @@ pub(super) struct Machine {
     slots: VecDeque<Slot>,
     /// Commands for the place stage, with their replies.
     placing: VecDeque<PlaceCommand>,
-    /// First cells and lengths of the payload that waits for its command.
-    cells: VecDeque<(u64, u64)>,
+    /// Payload that waits for its command.
+    cells: VecDeque<PayloadReference>,
     /// Issued writes: their queue pair, and whether the host refuses them.
     writes: VecDeque<(u16, u8, bool)>,
     issued: u64,
@@ -266,7 +266,12 @@ impl Machine {
         assert!(self.may_offer());
         let token = token_of(&request);
         if token.payload_bytes.any() {
-            self.cells.push_back((token.first_cell.to_u64(), token.payload_bytes.to_u64()));
+            // Whether or not there is such a queue pair.
+            self.cells.push_back(PayloadReference {
+                queue_pair: token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+                first_cell: token.first_cell,
+                payload_bytes: token.payload_bytes,
+            });
         }
         self.requests.push(token);
         self.request = Some(request);

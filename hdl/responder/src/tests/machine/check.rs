@@ -25,9 +25,15 @@ impl Machine {
 
     pub(super) fn check_placed(&mut self, command: &PlaceCommand) {
         if command.payload_bytes.any() {
-            let found = (command.first_cell.to_u64(), command.payload_bytes.to_u64());
+            let found = PayloadReference {
+                queue_pair: command.queue_pair,
+                first_cell: command.first_cell,
+                payload_bytes: command.payload_bytes,
+            };
             let place = self.cells.iter().position(|cells| *cells == found);
-            self.cells.remove(place.expect("all payload is taken out of its cells, once"));
+            self.cells.remove(
+                place.expect("all payload is taken out of its cells, once, for the queue pair that it names"),
+            );
         }
         let command = command_of(command);
         let key = (command.queue_pair, command.generation);

@@ -2,7 +2,7 @@ use super::*;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Stimulus, random};
-use rnic_messages::frame::Count;
+use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, Count};
 use std::collections::BTreeMap;
 
 const DATAPATH_BITS: u16 = 512;
@@ -337,10 +337,10 @@ fn every_counter_is_read_from_where_it_is_counted() {
         let value = world.bench.block.read_data.val().to_u64();
         let expected = match counter.name {
             "frames_received" | "bytes_received" | "frames_sent" | "bytes_sent" => 0,
-            "requests_received" => 0x1000 + 20,
-            "responses_received" => 0x1000 + 21,
-            "congestion_notifications_received" => 0x1000 + 22,
-            _ if index < 20 => 0x1000 + index as u64,
+            "requests_received" => 0x1000 + ACCEPTED_REQUEST,
+            "responses_received" => 0x1000 + ACCEPTED_RESPONSE,
+            "congestion_notifications_received" => 0x1000 + ACCEPTED_CONGESTION,
+            _ if index < map::DROP_COUNTERS => 0x1000 + index as u64,
             _ => 0x2000 + (index - FIRST_EVENT) as u64,
         };
         assert_eq!(value, expected, "{}", counter.name);

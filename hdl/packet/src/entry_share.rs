@@ -19,7 +19,7 @@
 //! it; what it holds is their difference. So in every cycle one request can enter, one token and the payload of one leave. A token
 //! is held until the responder takes it, and room until its payload is read: also while the packet is parked, or waits for place.
 //!
-//! Latency 3 cycles from `look` to `exceeds`; throughput one of each in every cycle.
+//! Latency 3 cycles from `look` to `exceeds`; throughput one of each in every cycle. 202 LUT, 177 FF, 8 RAMB18.
 //!
 //! 1. A queue pair that holds nothing has no share to exceed.
 //! 2. What enters counts two cycles later. So of a burst some requests more than the share are kept: those that are between

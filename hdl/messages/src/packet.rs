@@ -1,5 +1,5 @@
 //! The packet token: all headers of one RoCEv2 packet as fields, without its payload.
-use crate::sizes::CELL_BITS;
+use crate::sizes::{CELL_BITS, QUEUE_PAIR_BITS};
 use rnic_kernel::prelude::*;
 
 /// Bits of the extended headers that a token carries: the longest chain is AtomicETH, 28 bytes (protocol 1.4).
@@ -63,6 +63,12 @@ pub struct PacketToken {
     pub first_cell: Bits<CELL_BITS>,
 }
 
+/// Gives the index of the queue pair that a packet is for: the low bits of its QPN, whether or not there is such a queue pair.
+#[kernel]
+pub fn queue_pair_of(token: PacketToken) -> Bits<QUEUE_PAIR_BITS> {
+    token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
+}
+
 /// Says whether a packet with P_Key `packet` is of the partition of a queue pair with P_Key `own`: the low 15 bits are equal
 /// and not zero, and at least one side is a full member (protocol 4.3).
 #[kernel]
@@ -78,6 +84,14 @@ mod tests {
     use rnic_layout::limits;
     use rnic_layout::wire::header::Field;
     use rnic_layout::wire::{bth, ethernet, ip, udp};
+
+    #[test]
+    fn a_packet_to_nobody_has_the_low_bits_of_its_qpn() {
+        for (qpn, index) in [(0x12_37fe, 0x3fe), (0, 0), (0xff_ffff, 0x3ff), (0x80_0400, 0)] {
+            let token = PacketToken { destination_qp: bits(qpn), ..PacketToken::default() };
+            assert_eq!(queue_pair_of(token), bits(index), "{qpn:#x}");
+        }
+    }
 
     /// The fields of the token in its order, with the fields of the tables that they mirror, and the names they
     /// have there.

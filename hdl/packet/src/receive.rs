@@ -29,7 +29,7 @@
 //! 1. Every frame is accepted once or dropped once, with one outcome.
 //! 2. Payload and token become visible only after the ICRC of their packet has been found right.
 //! 3. A malformed frame does not affect the frames after it.
-//! 4. A queue pair that holds as many requests as there is room for, or as much payload, has the next one dropped ([`EntryShare`]);
+//! 4. A queue pair that holds as many requests as there is room left for, or as much payload, has the next one dropped ([`EntryShare`]);
 //!    so the frames of one cannot keep those of others out, however fast they come and however slow the host is.
 //! 5. Payload of requests is given when and in the order in which it is asked for; that of responses in their order.
 //!
@@ -50,9 +50,9 @@ use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
 use rnic_messages::frame::{Count, FrameOutcome};
+use rnic_messages::packet::queue_pair_of;
 use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::receive::PayloadReference;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// Levels of the pools of the receive path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -77,12 +77,6 @@ struct PlacedBeat<const DATA: usize, const BYTES: usize> {
 /// Cycles that a token waits on its way to dispatch, besides one in a register that holds it to the end of its frame.
 const TOKEN_DELAY: usize = STRIP_LATENCY - 1;
 const _: () = assert!(SHARE_LATENCY == TOKEN_DELAY, "what is said of a queue pair comes with the token");
-
-/// Low bits of the QPN that a packet is for.
-#[kernel]
-fn queue_pair_of(token: PacketToken) -> Bits<QUEUE_PAIR_BITS> {
-    token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
-}
 
 /// The receive path; each of its two buffers has `2^ADDRESS` beats and `2^TOKENS` tokens.
 ///

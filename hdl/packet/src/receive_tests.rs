@@ -12,6 +12,7 @@ use rnic_layout::opcode::{self, Class, EXTENDED_BYTES};
 use rnic_layout::wire::{DropReason, Filter, IpRepr, MacAddress, PacketRepr, classify};
 use rnic_messages::drop_reason as reason;
 use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, OUTCOME_COUNT};
+use rnic_messages::packet::queue_pair_of;
 use rnic_messages::receive::PayloadReference;
 use rnic_messages::sizes::{CELL_BITS, QUEUE_PAIR_BITS};
 use rnic_messages::{EXTENDED_BITS, PacketToken};
@@ -724,7 +725,7 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
             && token.payload_bytes.any()
         {
             references.push(PayloadReference {
-                queue_pair: token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+                queue_pair: queue_pair_of(token),
                 first_cell: token.first_cell,
                 payload_bytes: token.payload_bytes,
             });

@@ -57,22 +57,22 @@
 use crate::messages::{Admission, AdmitCounts, Stop};
 use check::{Findings, findings_of, needs_wqe};
 use establish::{Establish, first_of};
-use forward::{admitted_of, is_forwarded, operands_of, queue_pair_of, ring_of};
+use forward::{admitted_of, is_forwarded, operands_of, ring_of};
 use outcome::{counts_of, outcome_of, within_share};
 use posted_wqes::PostedWqes;
 use record::{AdmitPath, AdmitRecord, QueuePairs, Stopped};
-use record::{path_of, record_after, record_set, record_write_of, stopped_write_of};
+use record::{forwarded_of, path_of, record_after, record_set, record_write_of, stopped_write_of};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::doorbell::ReceivesPosted;
-use rnic_messages::packet::PacketToken;
+use rnic_messages::packet::{PacketToken, queue_pair_of};
 use rnic_messages::read::{READ_COUNT_BITS, ReadsServed};
 use rnic_messages::setup::{QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
-use step::{Step, choice_of, setting_of, step_after, sweep_after};
+use step::{Step, asked_of, choice_of, setting_of, step_after, sweep_after};
 
 mod check;
 mod establish;
@@ -184,13 +184,7 @@ impl Logic for Admit {
         }
 
         // The records of the queue pair.
-        let asked = if choice.takes_event {
-            event.queue_pair
-        } else if choice.takes_packet {
-            offered.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
-        } else {
-            swept
-        };
+        let asked = asked_of(choice, event.queue_pair, queue_pair_of(offered), swept);
         self.paths.read_enable.next = is_idle;
         self.paths.read_address.next = asked;
         self.records.read_enable.next = is_idle;
@@ -248,8 +242,8 @@ impl Logic for Admit {
         let outcome = within_share(deserved, self.exceeds_share.val());
         let after = record_after(record, token, found, outcome);
         let forwards = is_forwarded(decides, outcome, token.payload_bytes);
-        let is_sweep = step == Step::Look || step == Step::Flush;
-        let queue_pair = queue_pair_of(is_sweep, token, path);
+        let queue_pairs = QueuePairs { swept, set: event.queue_pair, decided: queue_pair_of(token) };
+        let queue_pair = forwarded_of(step, queue_pairs);
         let ring = ring_of(queue_pair, path);
         self.next_ring.next = ring;
         self.admitted.valid.next = forwards;
@@ -284,11 +278,6 @@ impl Logic for Admit {
         self.step.d.next = step_after(step, choice, asks_srq, setting.applies, setting.clears && swept.all());
 
         // The records are written.
-        let queue_pairs = QueuePairs {
-            swept,
-            set: event.queue_pair,
-            decided: token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
-        };
         let record_write = record_write_of(setting, decides, outcome, queue_pairs, set, after);
         self.records.write_enable.next = record_write.enable;
         self.records.write_address.next = record_write.queue_pair;

@@ -18,6 +18,7 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{NakCode, Syndrome};
+use rnic_messages::packet::queue_pair_of;
 use rnic_messages::setup::{NoticeKind, SetupKind};
 use rnic_messages::sizes::COMPLETION_QUEUE_BITS;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -298,7 +299,7 @@ impl Model {
         let has_aeth = is_data(opcode) && opcode != READ_RESPONSE_MIDDLE;
         let is_void = has_aeth && !matches!(Syndrome::parse(syndrome), Syndrome::Ack { .. });
         let mut response = Response {
-            queue_pair: packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+            queue_pair: queue_pair_of(*packet),
             generation: self.event.generation,
             is_good: false,
             is_data: is_data(opcode) && !is_long && !is_void,
@@ -693,7 +694,7 @@ impl World {
         }
         if has_input {
             let packet = self.responses_offered.pop_front().unwrap();
-            let index = packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0).to_u64() as usize;
+            let index = queue_pair_of(packet).to_u64() as usize;
             let issued = self.issued_seen;
             let unknown = Response {
                 queue_pair: bits(index as u64),

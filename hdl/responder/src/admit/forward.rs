@@ -32,13 +32,6 @@ fn immediate_of(class: PacketClass, extended: Bits<EXTENDED_BITS>) -> Bits<32> {
     }
 }
 
-/// Gives the queue pair that a packet is for, or that the sweep looks at. A packet keeps the low bits of its QPN although no
-/// queue pair has that QPN: what it holds of the request buffer is counted so.
-#[kernel]
-pub(super) fn queue_pair_of(is_sweep: Bit, token: PacketToken, path: AdmitPath) -> Bits<QUEUE_PAIR_BITS> {
-    select(is_sweep, path.local_qp, token.destination_qp).get_bits::<QUEUE_PAIR_BITS>(0)
-}
-
 /// Makes the packet of `queue_pair` that later stages get. `record` is the one before the packet, `after` the one after it.
 #[kernel]
 pub(super) fn admitted_of(
@@ -190,18 +183,6 @@ mod tests {
         let path = AdmitPath { shared: bits(63), ..Default::default() };
         for (is_shared, ring) in [(false, 0x3ff), (true, 0x43f)] {
             assert_eq!(ring_of(bits(0x3ff), AdmitPath { is_shared, ..path }), bits(ring));
-        }
-    }
-
-    #[test]
-    fn a_packet_to_nobody_keeps_the_low_bits_of_its_qpn() {
-        let token = PacketToken { destination_qp: bits(0x12_37fe), ..PacketToken::default() };
-        let nobody = AdmitPath::default();
-        let somebody = AdmitPath { local_qp: bits(0x5a_c3ff), ..nobody };
-        for (is_sweep, path, expected) in
-            [(false, nobody, 0x3fe), (false, somebody, 0x3fe), (true, somebody, 0x3ff)]
-        {
-            assert_eq!(queue_pair_of(is_sweep, token, path), bits(expected), "{is_sweep} {path:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! packets change (design decision 6).
 use super::check::Findings;
 use super::outcome::Outcome;
-use super::step::Setting;
+use super::step::{Setting, Step};
 use crate::messages::{Decision, Stop};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -145,6 +145,14 @@ pub(super) struct QueuePairs {
     pub set: Bits<QUEUE_PAIR_BITS>,
     /// That of the packet.
     pub decided: Bits<QUEUE_PAIR_BITS>,
+}
+
+/// Gives the queue pair that a packet is for, or that the sweep looks at. A packet keeps its index although no queue pair has its
+/// QPN: what it holds of the request buffer is counted so.
+#[kernel]
+pub(super) fn forwarded_of(step: Step, queue_pairs: QueuePairs) -> Bits<QUEUE_PAIR_BITS> {
+    let is_sweep = step == Step::Look || step == Step::Flush;
+    select(is_sweep, queue_pairs.swept, queue_pairs.decided)
 }
 
 /// A write to a record.
@@ -437,6 +445,20 @@ mod tests {
     fn queue_pairs() -> QueuePairs {
         let (swept, set, decided) = QUEUE_PAIRS;
         QueuePairs { swept: bits(swept), set: bits(set), decided: bits(decided) }
+    }
+
+    #[test]
+    fn a_sweep_forwards_for_its_own_queue_pair() {
+        let (swept, _, decided) = QUEUE_PAIRS;
+        for (step, expected) in [
+            (Step::Compare, decided),
+            (Step::Share, decided),
+            (Step::Decide, decided),
+            (Step::Look, swept),
+            (Step::Flush, swept),
+        ] {
+            assert_eq!(forwarded_of(step, queue_pairs()), bits(expected), "{step:?}");
+        }
     }
 
     #[test]

@@ -72,6 +72,23 @@ pub(super) fn choice_of(
     }
 }
 
+/// Gives the queue pair whose records are read: that of the setup event, of the packet that is offered, or of the sweep.
+#[kernel]
+pub(super) fn asked_of(
+    choice: Choice,
+    set: Bits<QUEUE_PAIR_BITS>,
+    offered: Bits<QUEUE_PAIR_BITS>,
+    swept: Bits<QUEUE_PAIR_BITS>,
+) -> Bits<QUEUE_PAIR_BITS> {
+    if choice.takes_event {
+        set
+    } else if choice.takes_packet {
+        offered
+    } else {
+        swept
+    }
+}
+
 /// Decides what is set in this cycle. A doorbell or a stop in the same cycle comes first: the memories have one
 /// write port.
 #[kernel]
@@ -201,6 +218,19 @@ mod tests {
                 };
                 assert_eq!(setting_of(step, is_of_pair, rings, stops), expected, "{step:?} {rings} {stops}");
             }
+        }
+    }
+
+    #[test]
+    fn the_records_of_what_is_chosen_are_read() {
+        let none = Choice::default();
+        for (choice, expected) in [
+            (Choice { takes_event: true, ..none }, 1),
+            (Choice { takes_packet: true, may_take_packet: true, ..none }, 2),
+            (Choice { sweeps: true, may_take_packet: true, ..none }, 3),
+            (none, 3),
+        ] {
+            assert_eq!(asked_of(choice, bits(1), bits(2), bits(3)), bits(expected), "{choice:?}");
         }
     }
 

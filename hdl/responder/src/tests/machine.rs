@@ -17,6 +17,7 @@ use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::PacketToken;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, WriteOwner};
+use rnic_messages::packet::queue_pair_of;
 use rnic_messages::path::Path;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::ReadClosed;
@@ -24,7 +25,7 @@ use rnic_messages::receive::{AckNotice, PayloadReference, PlaceCommand, ack_of};
 use rnic_messages::setup::{
     NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
 };
-use rnic_messages::sizes::{CELL_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::sizes::CELL_BITS;
 use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -268,7 +269,7 @@ impl Machine {
         if token.payload_bytes.any() {
             // Whether or not there is such a queue pair.
             self.cells.push_back(PayloadReference {
-                queue_pair: token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+                queue_pair: queue_pair_of(token),
                 first_cell: token.first_cell,
                 payload_bytes: token.payload_bytes,
             });

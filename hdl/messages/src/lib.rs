@@ -26,7 +26,7 @@
 //! | [`receive`], [`read`] | placement of requests and of responses, READs of the peer |
 //! | [`protect`] | access checks and invalidation of keys |
 //! | [`host`] | reads and writes of host memory |
-//! | [`pool`], [`share`] | levels of pools, and what one owner may hold of one |
+//! | [`pool`] | levels of pools, and what one owner may hold of one |
 //! | [`complete`] | CQEs, EQEs and set-up of their queues |
 #![allow(
     missing_docs,
@@ -47,7 +47,6 @@ pub mod protect;
 pub mod host;
 pub mod complete;
 pub mod pool;
-pub mod share;
 
 #[cfg(test)]
 mod mirror;

@@ -1,4 +1,4 @@
-//! Levels of pools: how many entries of a pool are in use.
+//! Levels of pools: how many entries of a pool are in use, and whether an owner has its share of them.
 //!
 //! Each part of the card reports the levels of its pools to the registers ([`POOLS`](rnic_layout::registers::POOLS)).
 use crate::setup::InFlight;
@@ -17,6 +17,13 @@ pub fn level_after<const N: usize>(level: Bits<N>, takes: Bit, gives: Bit) -> Bi
     } else {
         level
     }
+}
+
+/// Says whether an owner that holds so much of a pool has its share: as much as is free. So one owner has half of a pool at most, two
+/// have a third each, and something is always free for one that holds nothing, which never has its share (design decision 3).
+#[kernel]
+pub fn has_share<const N: usize>(held: Bits<N>, free: Bits<N>) -> Bit {
+    held.any() && held >= free
 }
 
 /// Gives the number of tokens that are in a section.
@@ -46,6 +53,20 @@ mod tests {
                 bits(expected),
                 "{level} {takes} {gives}"
             );
+        }
+    }
+
+    #[test]
+    fn an_owner_has_its_share_when_it_holds_as_much_as_is_free() {
+        for (held, free, expected) in [
+            (0, 100, false),
+            (99, 100, false),
+            (100, 100, true),
+            (101, 100, true),
+            (1, 0, true),
+            (0, 0, false),
+        ] {
+            assert_eq!(has_share::<10>(bits(held), bits(free)), expected, "{held} of which {free} are free");
         }
     }
 

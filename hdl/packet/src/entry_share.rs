@@ -29,8 +29,8 @@
 //! Frames to a QPN that does not exist count for the queue pair with the same low bits. Design decision 3.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
+use rnic_messages::pool::has_share;
 use rnic_messages::receive::{ROOM_BITS, ROOM_UNIT_LOG2};
-use rnic_messages::share::has_share;
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 
 /// Cycles from `look` to `exceeds`.

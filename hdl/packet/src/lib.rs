@@ -18,7 +18,7 @@
 //! | [`icrc`] | check and generation of the ICRC |
 //! | [`strip`], [`delay`] | payload without headers, aligned to lane 0 |
 //! | [`dispatch`] | accepts or drops each frame |
-//! | [`entry_share`] | what of each queue pair waits for the responder |
+//! | [`entry_share`] | what each queue pair holds of the request buffer |
 //! | [`request_buffer`], [`free_cells`] | payload and token of a request, committed or rolled back; payload is read by reference |
 //! | [`buffer`] | payload and token of a response, committed or rolled back; a queue |
 //! | [`receive`] | the receive path as a whole |

@@ -31,6 +31,12 @@ const MICROSECOND_PS: u64 = 1_000_000;
 fn model(width_bits: u32) -> Result<Model> {
     let parameters = [
         ("W", width_bits as usize),
+        ("FRAMES_DROPPED", counter("buffer_full")),
+        ("FRAMES_RECEIVED", counter("frames_received")),
+        ("BYTES_RECEIVED", counter("bytes_received")),
+        ("FRAMES_KEPT", counter("requests_received")),
+        ("FRAMES_SENT", counter("frames_sent")),
+        ("BYTES_SENT", counter("bytes_sent")),
         ("HOST_READS", counter("host_reads")),
         ("HOST_WRITES", counter("host_writes")),
         ("INTERRUPTS", counter("interrupts_raised")),

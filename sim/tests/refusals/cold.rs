@@ -39,7 +39,7 @@ const FLOOD_BITS_PER_NS: u64 = 10;
 /// the card has room for.
 const SMALLEST: u32 = 4_000;
 const STUCK: u32 = 600;
-/// Frames to queue pairs that do not exist, four times what the request buffer holds.
+/// Frames of 1,024 bytes to queue pairs that do not exist: four times what the request buffer holds, at least.
 const NOBODY: u32 = 256;
 /// SENDs that find no WQE, each followed by a WRITE of the same queue pair.
 const SENDS: u32 = 5;
@@ -177,14 +177,31 @@ pub(crate) fn floods(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
+/// Time that frames take on a wire, with preamble, FCS and gap.
+fn wire_ns(frames: &[Vec<u8>], bits_per_ns: u64) -> u64 {
+    let bytes: usize = frames.iter().map(|frame| frame.len().max(60) + 24).sum();
+    bytes as u64 * 8 / bits_per_ns
+}
+
 /// Sends frames no faster than every card takes them.
 fn send_paced(rig: &Rig, frames: &[Vec<u8>]) -> Result<()> {
     for together in frames.chunks(TOGETHER) {
         rig.send(together);
-        let wire_bytes: usize = together.iter().map(|frame| frame.len().max(60) + 24).sum();
-        rig.step_ns(wire_bytes as u64 * 8 / FLOOD_BITS_PER_NS + 1)?;
+        rig.step_ns(wire_ns(together, FLOOD_BITS_PER_NS) + 1)?;
     }
     Ok(())
+}
+
+/// Waits until all WRITEs of the other queue pair are acknowledged, notes what the flooded one was answered meanwhile, and returns
+/// the time since `begun`.
+fn others_are_answered(rig: &mut Rig, begun: u64, flooded: &mut Answered) -> Result<u64> {
+    let mut others = 0;
+    rig.wait("the ACKs of the other queue pair", |rig| {
+        others = others.max(answered(rig, flooded)?);
+        Ok((others == WRITES).then_some(()))
+    })
+    .with_context(|| format!("{others} were acknowledged, and of the flood {flooded:?}"))?;
+    Ok(rig.world().now_ps() - begun)
 }
 
 fn flood(rig: &mut Rig, bytes: usize, writes: u32) -> Result<()> {
@@ -220,12 +237,7 @@ fn flood(rig: &mut Rig, bytes: usize, writes: u32) -> Result<()> {
     };
     rig.send(&(0..WRITES).map(write).collect::<Vec<_>>());
     let mut cold_answers = Answered::default();
-    let mut others = 0;
-    rig.wait("the ACKs of the other queue pair", |rig| {
-        others = others.max(answered(rig, &mut cold_answers)?);
-        Ok((others == WRITES).then_some(()))
-    })?;
-    let took = rig.world().now_ps() - begun;
+    let took = others_are_answered(rig, begun, &mut cold_answers)?;
     ensure!(took < SOON_PS, "the other was answered after {took} ps");
     ensure!(cold_answers.acknowledged == 0 && cold_answers.gap.is_none(), "{cold_answers:?} while it waits");
 
@@ -282,18 +294,11 @@ pub(crate) fn smallest_frames(rig: &mut Rig, width_bits: u32) -> Result<()> {
         frames.push(flooded.frame(Op::SendOnly, psn(place + 1), vec![], vec![]));
     }
     rig.send(&frames);
-    let wire_bytes: usize = frames.iter().map(|frame| frame.len().max(60) + 24).sum();
     let bits_per_ns = if width_bits == 512 { 100 } else { FLOOD_BITS_PER_NS };
-    rig.step_ns(wire_bytes as u64 * 8 / bits_per_ns)?;
+    rig.step_ns(wire_ns(&frames, bits_per_ns))?;
     let ended = rig.world().now_ps();
     let mut answers = Answered::default();
-    let mut others = 0;
-    rig.wait("the ACKs of the other queue pair", |rig| {
-        others = others.max(answered(rig, &mut answers)?);
-        Ok((others == WRITES).then_some(()))
-    })
-    .with_context(|| format!("{others} were acknowledged"))?;
-    let took = rig.world().now_ps() - ended;
+    let took = others_are_answered(rig, ended, &mut answers)?;
     ensure!(took < SOON_PS, "the last of the others was answered {took} ps after the flood");
     rig.idle(50);
     answered(rig, &mut answers)?;
@@ -313,15 +318,17 @@ pub(crate) fn smallest_frames(rig: &mut Rig, width_bits: u32) -> Result<()> {
     rig.settle()
 }
 
-/// WRITEs to queue pairs that do not serve anybody yet, or any more, and to QPNs that differ from that of another in high bits only, are dropped
-/// with their payload and count for no longer: the queue pairs with the same low bits have their whole share afterwards.
+/// WRITEs to queue pairs that do not serve anybody yet, or any more, and to QPNs that differ from that of another in high bits only,
+/// are dropped with their payload and count for no longer: none of them finds that its queue pair has its share, and the queue
+/// pairs with the same low bits have their whole share afterwards.
 pub(crate) fn frames_to_nobody(rig: &mut Rig) -> Result<()> {
     let window = rig.domain.share(0x1000, RemoteRights::ALL)?;
     let other = connect(rig, OTHER, window.remote())?;
     let young = rig.new_queue_pair(RemoteRights::ALL)?;
     let gone = rig.new_queue_pair(RemoteRights::ALL)?.number();
     rig.settle()?;
-    let numbers = [young.number(), gone, other.queue_pair.number() ^ 0x80_0000, 0x80_0000];
+    let never = 0x80_0000 | (young.number() + 1) & 0x3ff;
+    let numbers = [young.number(), gone, other.queue_pair.number() ^ 0x80_0000, never];
     let mut frames = Vec::new();
     for place in 0..NOBODY {
         let bth = BthRepr::new(Op::WriteOnly.code(), numbers[place as usize % 4], Psn::wrapping(psn(place)));
@@ -379,12 +386,8 @@ pub(crate) fn stuck_host(rig: &mut Rig) -> Result<()> {
     rig.world().host_mut(0).set_options(HostOptions::IDEAL);
 
     let mut answers = Answered::default();
-    let mut others = 0;
-    rig.wait("the ACKs of the other queue pair", |rig| {
-        others = others.max(answered(rig, &mut answers)?);
-        Ok((others == WRITES).then_some(()))
-    })
-    .with_context(|| format!("{others} were acknowledged, and of the flood {answers:?}"))?;
+    let now_ps = rig.world().now_ps();
+    others_are_answered(rig, now_ps, &mut answers)?;
     rig.idle(50);
     answered(rig, &mut answers)?;
     let mut found = vec![0; BYTES];

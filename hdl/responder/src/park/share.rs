@@ -15,7 +15,7 @@ use super::list::{ENTRY_COUNT, RING_BITS};
 use super::lists::Change;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
-use rnic_messages::share::has_share;
+use rnic_messages::pool::has_share;
 
 /// What a ring holds after a change of its list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

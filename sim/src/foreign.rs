@@ -308,10 +308,7 @@ impl Rig {
         let event = self.device.events().poll()?;
         ensure!(event.is_none(), "{event:?}");
         let Rig { world, function, device, domain, completions, .. } = self;
-        drop((completions, domain));
-        // Before the driver resets the card, which gives back whatever is held.
-        lock(&world).finish()?;
-        drop((device, function));
+        drop((completions, domain, device, function));
         lock(&world).finish()?;
         let world =
             Arc::into_inner(world).context("a queue pair or memory was not dropped before the rig")?;

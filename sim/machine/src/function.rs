@@ -75,11 +75,9 @@ impl SimulatedBar {
             return;
         }
         let mut world = lock(&self.world);
-        if self.window == Window::Registers && offset == u64::from(REG_CONTROL.offset) {
-            let is_reset = Control::parse(&value.to_le_bytes()).is_ok_and(|control| control.reset);
-            if is_reset {
-                world.check_before_reset(self.card);
-            }
+        let is_control = self.window == Window::Registers && offset == u64::from(REG_CONTROL.offset);
+        if is_control && Control::parse(&value.to_le_bytes()).is_ok_and(|control| control.reset) {
+            world.check_before_reset(self.card);
         }
         let operation = Operation::Write { value, strobe };
         let access = RegisterAccess { bar: self.window, offset, operation };

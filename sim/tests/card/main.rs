@@ -102,8 +102,6 @@ fn operate(
     let totals = judged(&world, run(plan, &mut cards))?;
     match lifecycle {
         Lifecycle::Whole => {
-            // Before the driver resets the cards, which gives back whatever is held.
-            lock(&world).finish()?;
             drop(cards);
             lock(&world).finish()?;
         }

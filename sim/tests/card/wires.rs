@@ -169,8 +169,6 @@ pub(crate) fn cell(model: &Model, width_bits: u32, seed: u64) -> Result<String> 
     }
     // Frames that are late, and acknowledgements that wait for host writes, must have arrived before a card is closed.
     lock(&world).run_for(200 * US)?;
-    // Before the driver resets the cards, which gives back whatever is held.
-    lock(&world).finish()?;
     drop(cards);
     lock(&world).finish()?;
     let [again, timeouts, full, shares] = moved;

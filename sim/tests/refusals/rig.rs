@@ -605,10 +605,7 @@ impl Rig {
     /// Ends the run: everything comes to rest, and the monitors are checked.
     pub(crate) fn finish(self) -> Result<()> {
         let Rig { world, tamper, interposer, device, domain, sends, receives, room, bystander, .. } = self;
-        drop((bystander, room, sends, receives, domain));
-        // Before the driver resets the card, which gives back whatever is held.
-        world.lock().expect("nobody has panicked").finish()?;
-        drop((device, tamper, interposer));
+        drop((bystander, room, sends, receives, domain, device, tamper, interposer));
         world.lock().expect("nobody has panicked").finish()?;
         Ok(())
     }

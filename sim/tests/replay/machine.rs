@@ -212,10 +212,7 @@ impl Machine {
         let event = self.device.events().poll()?;
         ensure!(event.is_none(), "{event:?}");
         let Machine { world, function, domain, queue_pair, completions, device, .. } = self;
-        drop((queue_pair, completions, domain));
-        // Before the driver resets the card, which gives back whatever is held.
-        world.lock().expect("nobody has panicked").finish()?;
-        drop((device, function));
+        drop((queue_pair, completions, domain, device, function));
         world.lock().expect("nobody has panicked").finish()?;
         Ok(())
     }

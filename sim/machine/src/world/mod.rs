@@ -601,7 +601,7 @@ impl World {
 
     /// Checks the pools of a card before software resets it, which gives back whatever is held: if no queue pair is left, and if
     /// the world comes to rest. A driver that closes its card does this; one that dies, or resets a card at work, is not judged.
-    pub fn check_before_reset(&mut self, card: usize) {
+    pub(crate) fn check_before_reset(&mut self, card: usize) {
         let end_ps = self.now_ps + GIVE_BACK_PS_MAX;
         while !self.cards[card].host_mut().remains().queues && self.now_ps < end_ps {
             if self.unrest().is_none() && self.cards[card].host().registers_under_way() == 0 {

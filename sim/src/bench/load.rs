@@ -278,8 +278,10 @@ pub(super) fn measure(
             // A lost frame is not noticed if no other frame of its queue pair follows.
             let dropped = |card| {
                 let counters = lock(world).counters(card)?;
-                let without_room = [DropReason::BufferFull, DropReason::BufferShare];
-                Ok(without_room.map(|reason| counters[counter(reason.name())]).iter().sum::<u64>())
+                Ok(DropReason::WITHOUT_ROOM
+                    .map(|reason| counters[counter(reason.name())])
+                    .iter()
+                    .sum::<u64>())
             };
             let dropped: u64 = (0..2).map(dropped).sum::<Result<u64>>()?;
             ensure!(dropped > 0, "the run has stalled after {} messages", loads[0].sent);

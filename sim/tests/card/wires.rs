@@ -155,24 +155,17 @@ pub(crate) fn cell(model: &Model, width_bits: u32, seed: u64) -> Result<String> 
     }
     ensure!(met != Some(0), "{cell:?}: no frame has met the fault");
     ensure!(totals.messages == plan.messages() as u64, "{totals:?}");
-    let mut moved = [0; 4];
+    let [mut again, mut timeouts, mut full] = [0; 3];
     for card in 0..2 {
         let values = lock(&world).counters(card)?;
-        for (sum, name) in moved.iter_mut().zip([
-            "packets_retransmitted",
-            "timeout",
-            DropReason::BufferFull.name(),
-            DropReason::BufferShare.name(),
-        ]) {
-            *sum += values[counter(name)];
-        }
+        again += values[counter("packets_retransmitted")];
+        timeouts += values[counter("timeout")];
+        full += DropReason::WITHOUT_ROOM.map(|reason| values[counter(reason.name())]).iter().sum::<u64>();
     }
     // Frames that are late, and acknowledgements that wait for host writes, must have arrived before a card is closed.
     lock(&world).run_for(200 * US)?;
     drop(cards);
     lock(&world).finish()?;
-    let [again, timeouts, full, shares] = moved;
-    let full = full + shares;
     Ok(format!(
         "{name}, {:?}, {pairs} queue pairs: {} messages in {microseconds} us, {sent} frames, of which {} met the fault; {again} sent \
          again, {timeouts} timeouts, {full} without room",

@@ -16,6 +16,7 @@ use rand::seq::IteratorRandom;
 use rand_chacha::ChaCha8Rng;
 use rnic_endpoint::qp::Outcome;
 use rnic_layout::registers::{COUNTERS, DROP_COUNTERS};
+use rnic_layout::wire::DropReason;
 use rnic_machine::world::CardOptions;
 use rnic_stimulus::chance::Seed;
 use std::collections::BTreeMap;
@@ -167,7 +168,7 @@ impl Batch {
         if self.is_burst {
             // What was dropped for want of room would have moved one of these.
             let dropped: u64 =
-                ["buffer_full", "buffer_share"].iter().filter_map(|name| found.remove(name)).sum();
+                DropReason::WITHOUT_ROOM.iter().filter_map(|reason| found.remove(reason.name())).sum();
             let missing: u64 = expected
                 .iter_mut()
                 .map(|(name, count)| {

@@ -80,14 +80,21 @@ drop_reasons! {
     HeaderLength = "header_length",
     /// The destination QP is 0 (protocol 1.3).
     DestinationQp = "destination_qp",
-    /// The packet is good, but the receive buffer had no room. Only hardware drops for this reason, never [`classify`].
+    /// The packet is good, but the receive buffer had no room.
     BufferFull = "buffer_full",
-    /// The packet is good and there is room, but its queue pair has its share of the receive buffer. Only hardware drops for this
-    /// reason, never [`classify`].
+    /// The packet is good and there is room, but its queue pair has its share of the receive buffer.
     BufferShare = "buffer_share",
 }
 
 impl DropReason {
+    /// The reasons for which a good packet is dropped. Only hardware drops for them, never [`classify`].
+    pub const WITHOUT_ROOM: [Self; 2] = [Self::BufferFull, Self::BufferShare];
+
+    /// Returns whether the packet was good.
+    pub fn is_without_room(self) -> bool {
+        Self::WITHOUT_ROOM.contains(&self)
+    }
+
     /// Returns the index in [`ALL`](Self::ALL), which is also the index of the counter.
     pub const fn index(self) -> usize {
         self as usize

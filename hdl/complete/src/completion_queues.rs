@@ -375,7 +375,7 @@ fn delivery_of(
         owner: CqeOwner {
             completion_queue: queue,
             life: record.life,
-            queue_pair: token.qp_number.get_bits::<QUEUE_PAIR_BITS>(0),
+            queue_pair: token.queue_pair,
             generation: token.generation,
         },
         has_eqe: outcome.fires_now || outcome.fires_late || is_asynchronous,
@@ -402,9 +402,8 @@ fn delivery_of(
 /// The failure of the queue pair whose CQE found no room or was refused.
 #[kernel]
 fn notice_of(is_refused: Bit, refused: CqeOwner, token: CqeToken) -> QpNotice {
-    let of_token = token.qp_number.get_bits::<QUEUE_PAIR_BITS>(0);
     QpNotice {
-        queue_pair: select(is_refused, refused.queue_pair, of_token),
+        queue_pair: select(is_refused, refused.queue_pair, token.queue_pair),
         generation: select(is_refused, refused.generation, token.generation),
         kind: NoticeKind::QueueError,
         has_event: true,
@@ -762,7 +761,7 @@ mod tests {
     #[test]
     fn the_queue_pair_of_the_cqe_fails_with_an_event() {
         let refused = CqeOwner { queue_pair: bits(5), generation: bits(6), ..Default::default() };
-        let token = CqeToken { qp_number: bits(0x12_3407), generation: bits(8), ..Default::default() };
+        let token = CqeToken { queue_pair: bits(7), generation: bits(8), ..Default::default() };
         for (is_refused, queue_pair, generation) in [(true, 5, 6), (false, 7, 8)] {
             let notice = notice_of(is_refused, refused, token);
             assert_eq!((notice.queue_pair, notice.generation), (bits(queue_pair), bits(generation)));

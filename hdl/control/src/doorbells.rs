@@ -35,7 +35,7 @@ use rnic_messages::doorbell::{
 };
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
-    SHARED_RECEIVE_BITS, WORK_INDEX_BITS,
+    SHARED_RECEIVE_BITS, WORK_INDEX_BITS, queue_pair_of,
 };
 
 /// Bits of a byte address in BAR 2.
@@ -271,7 +271,7 @@ fn receives_posted(written: Written) -> ReceivesPosted {
         ring: if written.doorbell == at::SHARED_RECEIVE {
             shared_ring(written.data.get_bits::<SHARED_RECEIVE_BITS>(0))
         } else {
-            own_ring(written.data.get_bits::<QUEUE_PAIR_BITS>(0))
+            own_ring(queue_pair_of(written.data.get_bits::<QUEUE_NUMBER_BITS>(0)))
         },
         producer_index: written.data.get_bits::<WORK_INDEX_BITS>(at::PRODUCER_INDEX),
     }
@@ -365,7 +365,7 @@ impl Logic for Doorbells {
         let joined = self.joined.q.val();
         let has_joined = self.has_joined.q.val();
         self.queue_pairs.read_enable.next = has_joined;
-        self.queue_pairs.read_address.next = joined.data.get_bits::<QUEUE_PAIR_BITS>(0);
+        self.queue_pairs.read_address.next = queue_pair_of(joined.data.get_bits::<QUEUE_NUMBER_BITS>(0));
         self.completion_queues.read_enable.next = has_joined;
         self.completion_queues.read_address.next = joined.data.get_bits::<COMPLETION_QUEUE_BITS>(0);
         self.event_queues.read_enable.next = has_joined;
@@ -393,7 +393,7 @@ impl Logic for Doorbells {
         let result = self.result.q.val();
         let done = self.verdict.q.val();
         self.messages.send_posted.next = SendsPosted {
-            queue_pair: result.data.get_bits::<QUEUE_PAIR_BITS>(0),
+            queue_pair: queue_pair_of(result.data.get_bits::<QUEUE_NUMBER_BITS>(0)),
             producer_index: result.data.get_bits::<WORK_INDEX_BITS>(at::PRODUCER_INDEX),
         };
         self.messages.send_posted_valid.next = done.sends;

@@ -219,6 +219,7 @@ fn compose(token: TransmitRequest, route: Route, source: SourceAddress) -> Packe
         forward_congestion: false,
         backward_congestion: false,
         destination_qp: route.destination_qp,
+        queue_pair: bits(0),
         ack_request: token.ack_request,
         psn: token.psn,
         extended: token.extended,

@@ -1,5 +1,5 @@
 //! CQEs and EQEs from the stages to the completion part, and set-up of completion and event queues.
-use crate::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, GENERATION_BITS, VECTOR_BITS};
+use crate::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, VECTOR_BITS};
 use rnic_kernel::prelude::*;
 
 /// A CQE (`rnic_layout::queue::completion::Cqe`) and the completion queue that it is written to.
@@ -15,6 +15,8 @@ pub struct CqeToken {
     pub immediate: Bits<32>,
     /// QPN, all bits.
     pub qp_number: Bits<24>,
+    /// Slot of the queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of the queue pair. The queue pair fails if the completion queue is full, or the host refuses the CQE.
     pub generation: Bits<GENERATION_BITS>,
     /// Consumer index of the send queue, in slots, or of the receive queue, in WQEs; zero for an SRQ.

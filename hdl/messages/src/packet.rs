@@ -49,6 +49,8 @@ pub struct PacketToken {
     pub backward_congestion: Bit,
     /// BTH: destination QPN.
     pub destination_qp: Bits<24>,
+    /// Received: slot of the queue pair that the QPN may name ([`queue_pair_of`](crate::sizes::queue_pair_of)). Sent: ignored.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// BTH: AckReq, the responder must acknowledge.
     pub ack_request: Bit,
     /// BTH: PSN.
@@ -61,12 +63,6 @@ pub struct PacketToken {
     pub pad_mismatch: Bit,
     /// Received request with payload: first cell of its payload in the request buffer. Else ignored.
     pub first_cell: Bits<CELL_BITS>,
-}
-
-/// Gives the index of the queue pair that a packet is for: the low bits of its QPN, whether or not there is such a queue pair.
-#[kernel]
-pub fn queue_pair_of(token: PacketToken) -> Bits<QUEUE_PAIR_BITS> {
-    token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
 }
 
 /// Says whether a packet with P_Key `packet` is of the partition of a queue pair with P_Key `own`: the low 15 bits are equal
@@ -84,14 +80,6 @@ mod tests {
     use rnic_layout::limits;
     use rnic_layout::wire::header::Field;
     use rnic_layout::wire::{bth, ethernet, ip, udp};
-
-    #[test]
-    fn a_packet_to_nobody_has_the_low_bits_of_its_qpn() {
-        for (qpn, index) in [(0x12_37fe, 0x3fe), (0, 0), (0xff_ffff, 0x3ff), (0x80_0400, 0)] {
-            let token = PacketToken { destination_qp: bits(qpn), ..PacketToken::default() };
-            assert_eq!(queue_pair_of(token), bits(index), "{qpn:#x}");
-        }
-    }
 
     /// The fields of the token in its order, with the fields of the tables that they mirror, and the names they
     /// have there.
@@ -127,8 +115,8 @@ mod tests {
     ];
 
     /// Fields that the card adds; no header has them.
-    const OWN: [&str; 6] =
-        ["vlan_present", "is_ipv6", "extended", "payload_bytes", "pad_mismatch", "first_cell"];
+    const OWN: [&str; 7] =
+        ["vlan_present", "is_ipv6", "queue_pair", "extended", "payload_bytes", "pad_mismatch", "first_cell"];
 
     #[test]
     fn partition_keys_match_by_membership() {

@@ -1,6 +1,7 @@
-//! Sizes of the card's tables, log2: widths of the indices in messages.
+//! Sizes of the card's tables, log2: widths of the indices in messages; and the slot of a queue pair in these tables.
+use rnic_kernel::prelude::*;
 
-/// Bits of the index of a queue pair: the low bits of its QPN.
+/// Bits of the slot of a queue pair: its index in the tables of all stages. Messages call it `queue_pair`.
 pub const QUEUE_PAIR_BITS: usize = 10;
 /// Bits of the number of a completion queue.
 pub const COMPLETION_QUEUE_BITS: usize = 10;
@@ -51,3 +52,23 @@ pub const CELL_BITS: usize = 10;
 pub const SPAN_BITS: usize = 13;
 /// Bits of the length in bytes of one request to the host: 1 to 512.
 pub const LENGTH_BITS: usize = 10;
+
+/// Gives the slot of the queue pair that a QPN may name: its low bits. A QPN becomes a slot where software names it, in a doorbell or
+/// a command, and where a packet comes in, and nowhere else; there the slot of a number can be looked up, once more queue pairs than
+/// slots exist. Whether the queue pair of the slot has this number is decided with its record (design decision 7).
+#[kernel]
+pub fn queue_pair_of(number: Bits<24>) -> Bits<QUEUE_PAIR_BITS> {
+    number.get_bits::<QUEUE_PAIR_BITS>(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_nobody_has_has_a_slot_too() {
+        for (number, slot) in [(0x12_37fe, 0x3fe), (0, 0), (0xff_ffff, 0x3ff), (0x80_0400, 0)] {
+            assert_eq!(queue_pair_of(bits(number)), bits(slot), "{number:#x}");
+        }
+    }
+}

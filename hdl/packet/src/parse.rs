@@ -23,6 +23,7 @@ use super::collect::HEADER_BITS;
 use super::opcode_table::OpcodeTable;
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
+use rnic_messages::sizes::queue_pair_of;
 use rnic_messages::{EXTENDED_BITS, PacketToken};
 
 /// The port of RoCEv2.
@@ -224,6 +225,7 @@ fn token_of(aligned: Aligned, transport: Bits<TRANSPORT_BITS>) -> PacketToken {
         forward_congestion: field::<96, 8>(bth, 4).get_bit(7),
         backward_congestion: field::<96, 8>(bth, 4).get_bit(6),
         destination_qp: field::<96, 24>(bth, 5),
+        queue_pair: queue_pair_of(field::<96, 24>(bth, 5)),
         ack_request: field::<96, 8>(bth, 8).get_bit(7),
         psn: field::<96, 24>(bth, 9),
         extended: transport.get_bits::<EXTENDED_BITS>(20 * 8),

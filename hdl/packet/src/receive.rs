@@ -50,7 +50,6 @@ use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
 use rnic_messages::frame::{Count, FrameOutcome};
-use rnic_messages::packet::queue_pair_of;
 use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::receive::PayloadReference;
 
@@ -223,12 +222,12 @@ impl<
         // What each queue pair holds of the request buffer.
         self.share.free_packets.next = self.requests.free_packets.val();
         self.share.free_room.next = self.requests.room.val();
-        self.share.look.next = queue_pair_of(token);
+        self.share.look.next = token.queue_pair;
         self.share.enters.next = self.dispatch.commit_requests.val();
-        self.share.entering.next = queue_pair_of(self.token.q.val());
+        self.share.entering.next = self.token.q.val().queue_pair;
         self.share.entering_bytes.next = self.token.q.val().payload_bytes;
         self.share.takes.next = self.requests.token_tx.valid.val() && self.request_token.ready.val();
-        self.share.taken.next = queue_pair_of(self.requests.token_tx.beat.val());
+        self.share.taken.next = self.requests.token_tx.beat.val().queue_pair;
         self.share.releases.next = self.requests.releases.val();
         self.share.released.next = self.requests.released.val().queue_pair;
         self.share.released_bytes.next = self.requests.released.val().payload_bytes;

@@ -7,14 +7,13 @@ use num_bigint::BigUint;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, beats_of, random};
-use rnic_kernel::prelude::Synth;
+use rnic_kernel::prelude::{Synth, bits};
 use rnic_layout::opcode::{self, Class, EXTENDED_BYTES};
 use rnic_layout::wire::{DropReason, Filter, IpRepr, MacAddress, PacketRepr, classify};
 use rnic_messages::drop_reason as reason;
 use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, OUTCOME_COUNT};
-use rnic_messages::packet::queue_pair_of;
 use rnic_messages::receive::PayloadReference;
-use rnic_messages::sizes::{CELL_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::sizes::{CELL_BITS, QUEUE_PAIR_BITS, queue_pair_of};
 use rnic_messages::{EXTENDED_BITS, PacketToken};
 use std::collections::VecDeque;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
@@ -28,8 +27,8 @@ type Card64 = Receive<64, 4, 13, 14, 9, 10>;
 type Small512 = Receive<512, 7, 7, 8, 4, 5>;
 /// Bits of a token before the number of its first cell.
 const HEADER_BITS: usize = PacketToken::BITS - CELL_BITS;
-/// Offset of the destination QPN: before AckReq, PSN, extended headers, length and pad.
-const DESTINATION_QP_AT: usize = HEADER_BITS - 1 - 13 - EXTENDED_BITS - 24 - 1 - 24;
+/// Offset of the slot: before AckReq, PSN, extended headers, length and pad.
+const QUEUE_PAIR_AT: usize = HEADER_BITS - 1 - 13 - EXTENDED_BITS - 24 - 1 - QUEUE_PAIR_BITS;
 
 /// A frame, and the MAC's mark on it.
 #[derive(Clone, Debug)]
@@ -265,7 +264,7 @@ fn reference_of(token: &mut BigUint) -> Option<u64> {
     *token -= &first_cell << HEADER_BITS;
     // The length is followed by one bit more, which says whether the pad is right.
     let payload_bytes = (&*token >> (HEADER_BITS - 14)) % (1u32 << 13);
-    let queue_pair = (&*token >> DESTINATION_QP_AT) % (1u32 << QUEUE_PAIR_BITS);
+    let queue_pair = (&*token >> QUEUE_PAIR_AT) % (1u32 << QUEUE_PAIR_BITS);
     let reference =
         queue_pair | first_cell << QUEUE_PAIR_BITS | &payload_bytes << (QUEUE_PAIR_BITS + CELL_BITS);
     (payload_bytes != BigUint::ZERO).then(|| reference.try_into().expect("33 bits"))
@@ -299,6 +298,7 @@ fn token_of(packet: &PacketRepr) -> BigUint {
         (u8::from(bth.forward_congestion).into(), 1),
         (u8::from(bth.backward_congestion).into(), 1),
         (bth.destination_qp.into(), 24),
+        (queue_pair_of(bits(bth.destination_qp.into())).to_u64().into(), QUEUE_PAIR_BITS),
         (u8::from(bth.ack_request).into(), 1),
         (bth.psn.value().into(), 24),
         (BigUint::from_bytes_le(packet.extended.as_bytes()), 28 * 8),
@@ -725,7 +725,7 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
             && token.payload_bytes.any()
         {
             references.push(PayloadReference {
-                queue_pair: queue_pair_of(token),
+                queue_pair: token.queue_pair,
                 first_cell: token.first_cell,
                 payload_bytes: token.payload_bytes,
             });

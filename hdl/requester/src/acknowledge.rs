@@ -372,7 +372,7 @@ impl Logic for Acknowledge {
         self.waiting.next = self.ready_queue.level.val();
         self.turn.d.next = turn_after(step, turn, progress, home, next_block, oldest);
         self.completions.rx.valid.next = step == Step::Complete && writes_cqe(oldest);
-        self.completions.rx.beat.next = cqe_of(oldest, peer, progress);
+        self.completions.rx.beat.next = cqe_of(queue_pair, oldest, peer, progress);
         let closing: Closing = closing_of(turn, progress, peer, issued, self.begun.val());
         let stores = step == Step::Store;
         let sends_last = stores && closing.sends_last;

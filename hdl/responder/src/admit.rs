@@ -68,7 +68,7 @@ use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::doorbell::ReceivesPosted;
-use rnic_messages::packet::{PacketToken, queue_pair_of};
+use rnic_messages::packet::PacketToken;
 use rnic_messages::read::{READ_COUNT_BITS, ReadsServed};
 use rnic_messages::setup::{QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
@@ -184,7 +184,7 @@ impl Logic for Admit {
         }
 
         // The records of the queue pair.
-        let asked = asked_of(choice, event.queue_pair, queue_pair_of(offered), swept);
+        let asked = asked_of(choice, event.queue_pair, offered.queue_pair, swept);
         self.paths.read_enable.next = is_idle;
         self.paths.read_address.next = asked;
         self.records.read_enable.next = is_idle;
@@ -242,7 +242,7 @@ impl Logic for Admit {
         let outcome = within_share(deserved, self.exceeds_share.val());
         let after = record_after(record, token, found, outcome);
         let forwards = is_forwarded(decides, outcome, token.payload_bytes);
-        let queue_pairs = QueuePairs { swept, set: event.queue_pair, decided: queue_pair_of(token) };
+        let queue_pairs = QueuePairs { swept, set: event.queue_pair, decided: token.queue_pair };
         let queue_pair = forwarded_of(step, queue_pairs);
         let ring = ring_of(queue_pair, path);
         self.next_ring.next = ring;

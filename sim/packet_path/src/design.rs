@@ -29,7 +29,6 @@ use rnic_hdl::stack::{self, Build};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
 use rnic_messages::PacketToken;
-use rnic_messages::packet::queue_pair_of;
 use rnic_messages::receive::PayloadReference;
 use rnic_messages::transmit::TransmitToken;
 use rnic_packet::assemble::Assembler;
@@ -158,7 +157,7 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
         self.receive.request_token.ready.next = is_taken && may_ask;
         self.receive.reference.valid.next = has_token && is_taken && token.payload_bytes.any();
         self.receive.reference.beat.next = PayloadReference {
-            queue_pair: queue_pair_of(token),
+            queue_pair: token.queue_pair,
             first_cell: token.first_cell,
             payload_bytes: token.payload_bytes,
         };

@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rnic_layout::opcode::{self, Class};
 use rnic_layout::registers::{self, COUNTERS, counter, counter_offset};
 use rnic_layout::wire::{DropReason, Filter, IpRepr, PacketRepr, bth, classify};
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_stimulus::frames::{self, DrawnFrame, OWN_MAC};
 use std::collections::VecDeque;
 use verilator_sys::Model;
@@ -168,6 +169,7 @@ pub fn token_of(packet: &PacketRepr) -> Token {
     token.set("forward_congestion", packet.bth.forward_congestion);
     token.set("backward_congestion", packet.bth.backward_congestion);
     token.set("destination_qp", packet.bth.destination_qp);
+    token.set("queue_pair", packet.bth.destination_qp & ((1 << QUEUE_PAIR_BITS) - 1));
     token.set("ack_request", packet.bth.ack_request);
     token.set("psn", packet.bth.psn.value());
     token.set_extended(packet.extended.padded());

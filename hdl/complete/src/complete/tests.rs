@@ -237,6 +237,7 @@ fn token(completion_queue: u64, wr_id: u64, status: CompletionStatus, solicited:
         length: bits(wr_id * 3),
         immediate: bits(0xbeba_feca),
         qp_number: bits(0x12_3400 | wr_id & 0xff),
+        queue_pair: bits(wr_id & 0xff),
         generation: bits(7),
         consumer_index: bits(wr_id & 0xffff),
         opcode: bits(CompletionOpcode::Receive as u64),

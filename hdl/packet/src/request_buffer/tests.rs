@@ -3,7 +3,6 @@ use num_bigint::BigUint;
 use rand::Rng;
 use rand::seq::SliceRandom;
 use rnic_blocks::bench::{Bench, Sink, Source, Stalls, Stimulus, frames_of, random};
-use rnic_messages::packet::queue_pair_of;
 use std::collections::VecDeque;
 
 type Small = RequestBuffer<64, 4, 10, 4, 5>;
@@ -85,7 +84,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize> Rig<DATA, BYTE
             assert_eq!(token.payload_bytes, bits(payload.len() as u64));
             if !payload.is_empty() {
                 let reference = PayloadReference {
-                    queue_pair: queue_pair_of(*token),
+                    queue_pair: token.queue_pair,
                     first_cell: token.first_cell,
                     payload_bytes: token.payload_bytes,
                 };

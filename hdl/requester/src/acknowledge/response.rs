@@ -12,7 +12,6 @@ use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::Service;
-use rnic_messages::packet::queue_pair_of;
 use rnic_messages::packet::{PacketToken, partition_keys_match};
 use rnic_messages::read::ResponseNotice;
 use rnic_messages::setup::{SetupKind, receives};
@@ -94,7 +93,7 @@ pub(super) fn respondent_of(
     returned: ResponseNotice,
     packet: PacketToken,
 ) -> Bits<QUEUE_PAIR_BITS> {
-    select(is_back, returned.queue_pair, queue_pair_of(packet))
+    select(is_back, returned.queue_pair, packet.queue_pair)
 }
 
 /// Reads what a response says. An ACK and an ATOMIC_ACK have no payload and no pad; one with either answers no request.

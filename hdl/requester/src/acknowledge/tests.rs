@@ -18,9 +18,9 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{NakCode, Syndrome};
-use rnic_messages::packet::queue_pair_of;
 use rnic_messages::setup::{NoticeKind, SetupKind};
 use rnic_messages::sizes::COMPLETION_QUEUE_BITS;
+use rnic_messages::sizes::queue_pair_of;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A number of the reliable service that is no opcode.
@@ -299,7 +299,7 @@ impl Model {
         let has_aeth = is_data(opcode) && opcode != READ_RESPONSE_MIDDLE;
         let is_void = has_aeth && !matches!(Syndrome::parse(syndrome), Syndrome::Ack { .. });
         let mut response = Response {
-            queue_pair: queue_pair_of(*packet),
+            queue_pair: packet.queue_pair,
             generation: self.event.generation,
             is_good: false,
             is_data: is_data(opcode) && !is_long && !is_void,
@@ -694,7 +694,7 @@ impl World {
         }
         if has_input {
             let packet = self.responses_offered.pop_front().unwrap();
-            let index = queue_pair_of(packet).to_u64() as usize;
+            let index = packet.queue_pair.to_u64() as usize;
             let issued = self.issued_seen;
             let unknown = Response {
                 queue_pair: bits(index as u64),
@@ -854,6 +854,7 @@ impl World {
                         .get_bits::<COMPLETION_QUEUE_BITS>(0),
                     wr_id: token.completion.wr_id,
                     qp_number: model.event.path.local_qp,
+                    queue_pair: model.event.queue_pair,
                     generation: model.event.generation,
                     consumer_index: token.next_slot,
                     length: if token.kind.is_read && status == CompletionStatus::Success as u64 {
@@ -1216,6 +1217,7 @@ impl World {
         let path = self.lives[&index].path;
         PacketToken {
             destination_qp: path.local_qp,
+            queue_pair: queue_pair_of(path.local_qp),
             // The peer is a full member: a limited member has no other peers (protocol 4.3).
             partition_key: path.partition_key | 0x8000,
             source_address: path.destination_address,
@@ -1277,7 +1279,10 @@ impl World {
             2 => packet.opcode = bits(CONGESTION),
             3 => packet.opcode = bits(ACKNOWLEDGE | 0x20),
             4 => packet.destination_qp = packet.destination_qp ^ (1 << random.random_range(10..24u64)),
-            5 => packet.destination_qp = bits(UNMADE),
+            5 => {
+                packet.destination_qp = bits(UNMADE);
+                packet.queue_pair = queue_pair_of(bits(UNMADE));
+            }
             6 => packet.partition_key = packet.partition_key ^ (1 << random.random_range(0..16u64)),
             7 => {
                 let flipped = random.random_range(0..128);

@@ -340,7 +340,12 @@ pub(super) fn opcode_of(message: OutstandingMessage) -> Bits<8> {
 
 /// The CQE of a message.
 #[kernel]
-pub(super) fn cqe_of(judged: Judged, peer: Peer, progress: Progress) -> CqeToken {
+pub(super) fn cqe_of(
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    judged: Judged,
+    peer: Peer,
+    progress: Progress,
+) -> CqeToken {
     let message = judged.message;
     let has_length = judged.verdict == Verdict::Success && message.kind.is_read;
     CqeToken {
@@ -349,6 +354,7 @@ pub(super) fn cqe_of(judged: Judged, peer: Peer, progress: Progress) -> CqeToken
         length: select(has_length, message.length, bits::<32>(0)),
         immediate: bits::<32>(0),
         qp_number: peer.local_qp,
+        queue_pair,
         generation: peer.generation,
         consumer_index: message.next_slot,
         opcode: opcode_of(message),

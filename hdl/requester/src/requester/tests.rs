@@ -16,6 +16,7 @@ use rnic_layout::queue::send::{INLINE, SIGNALLED, TWO_SLOTS};
 use rnic_layout::state::QpState;
 use rnic_messages::host::HostSpan;
 use rnic_messages::setup::{SetupKind, SourceAddressWrite};
+use rnic_messages::sizes::queue_pair_of;
 use rnic_messages::transmit::TransmitRequest;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -525,6 +526,7 @@ impl World {
         let mut token = PacketToken {
             opcode: bits(ACKNOWLEDGE),
             destination_qp: bits(pair.qpn.into()),
+            queue_pair: queue_pair_of(bits(pair.qpn.into())),
             partition_key: bits(0xffff),
             source_address: num_bigint::BigUint::from(pair.address()).into(),
             destination_address: bits(OWN_ADDRESS),

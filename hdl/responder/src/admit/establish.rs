@@ -14,7 +14,6 @@ use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_messages::packet::PacketToken;
-use rnic_messages::packet::queue_pair_of;
 use rnic_messages::setup::{NoticeKind, QpNotice};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 
@@ -30,7 +29,7 @@ pub(super) struct First {
 /// Gives the queue pair of a packet which is the first one that is executed, as `valid` says.
 #[kernel]
 pub(super) fn first_of(token: PacketToken, path: AdmitPath, valid: Bit) -> First {
-    First { queue_pair: queue_pair_of(token), generation: path.generation, valid }
+    First { queue_pair: token.queue_pair, generation: path.generation, valid }
 }
 
 /// Gives the notice to control.

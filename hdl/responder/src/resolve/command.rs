@@ -51,6 +51,7 @@ fn cqe_of(scattered: Scattered, outcome: Outcome, syndrome: Bits<8>) -> CqeToken
         length: scattered.message_bytes,
         immediate: packet.immediate,
         qp_number: packet.qp_number,
+        queue_pair: packet.queue_pair,
         generation: packet.generation,
         consumer_index: packet.consumer_index,
         opcode: select(

@@ -17,7 +17,6 @@ use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::PacketToken;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, WriteOwner};
-use rnic_messages::packet::queue_pair_of;
 use rnic_messages::path::Path;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::ReadClosed;
@@ -26,6 +25,7 @@ use rnic_messages::setup::{
     NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
 };
 use rnic_messages::sizes::CELL_BITS;
+use rnic_messages::sizes::queue_pair_of;
 use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -269,7 +269,7 @@ impl Machine {
         if token.payload_bytes.any() {
             // Whether or not there is such a queue pair.
             self.cells.push_back(PayloadReference {
-                queue_pair: queue_pair_of(token),
+                queue_pair: token.queue_pair,
                 first_cell: token.first_cell,
                 payload_bytes: token.payload_bytes,
             });
@@ -538,6 +538,7 @@ fn token_of(request: &Request) -> PacketToken {
         solicited: request.solicited,
         partition_key: bits(request.partition_key.into()),
         destination_qp: bits(request.qpn.into()),
+        queue_pair: queue_pair_of(bits(request.qpn.into())),
         ack_request: request.ack_request,
         psn: bits(request.psn.into()),
         extended: BigUint::from_bytes_le(&extended).into(),

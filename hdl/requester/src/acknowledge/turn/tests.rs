@@ -318,7 +318,7 @@ fn a_cqe_has_opcode_status_and_the_length_of_what_was_read() {
             length: bits(4096),
             ..with_status(CompletionStatus::LocalLength)
         };
-        let cqe = cqe_of(Judged { message, verdict, is_last: false }, Peer::default(), progress);
+        let cqe = cqe_of(bits(7), Judged { message, verdict, is_last: false }, Peer::default(), progress);
         let found = (cqe.status, cqe.vendor_error, cqe.length);
         assert_eq!(found, (bits(status), bits(reason), bits(length)), "{verdict:?} {is_read}");
     }

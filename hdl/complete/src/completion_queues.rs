@@ -50,7 +50,7 @@ use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken};
 use rnic_messages::doorbell::CompletionsRead;
 use rnic_messages::host::CqeOwner;
 use rnic_messages::setup::{NoticeKind, QpNotice};
-use rnic_messages::sizes::{COMPLETION_LIFE_BITS, COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::sizes::{COMPLETION_LIFE_BITS, COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS};
 
 /// Cycles of an operation.
 pub const OPERATION_CYCLES: u64 = 3;

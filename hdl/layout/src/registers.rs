@@ -671,7 +671,7 @@ counters! {
     "header_length", "Packets too short for the headers of their opcode, the pad and the ICRC.", "protocol 8.3";
     "destination_qp", "Packets with destination QP 0.", "protocol 8.3";
     "buffer_full", "Good frames for which the receive buffer had no room.", "design decision 3";
-    "buffer_share", "Good requests for which there was room, but whose queue pair held as many packets of the receive buffer as were free, or as much room; and those of the first 1,024 cycles after a reset.", "design decision 3";
+    "buffer_share", "Good packets for which there was room, but whose queue pair held as many packets of the buffer of requests, or of that of responses, as were free, or as much room; and those of the first 1,024 cycles after a reset.", "design decision 3";
 
     "frames_received", "Frames from the MAC, good or bad.", "design decision 13";
     "bytes_received", "Bytes of the received frames, without FCS.", "design decision 13";

@@ -8,7 +8,7 @@
 //!  commit ───> │ PacketFifo: DATA bits a beat ├──────>│ bytes, last  ├──> payload_tx
 //!  rollback ─> └──────────────────────────────┘       └──────▲───────┘
 //!  fits <───┐  ┌──────────────────────────────┐              │
-//!           └──┤ Fifo: lengths                ├──────────────┘
+//!           └──┤ Fifo: lengths                ├──────────────┴───────> releases
 //!              ├──────────────────────────────┤
 //!  token ─────>│ Fifo: tokens                 ├────────────────────────> token_tx
 //!              └──────────────────────────────┘
@@ -21,16 +21,29 @@
 //!    none. The two streams need not be taken in step.
 //! 2. A packet has exactly `payload_bytes` bytes of payload: full beats, then one of 1 to `DATA / 8` bytes with `last`.
 //! 3. `fits` is low when the payload or the token finds no room; then the packet must be rolled back.
+//! 4. Each packet with payload is `released` once, when its payload has left.
 //!
 //! Refuses less payload room than one packet of the largest PMTU. A full buffer drops whole frames (design decision 3).
+use super::entry_share::PACKETS_BITS;
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, PacketFifo, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
+use rnic_messages::receive::{ROOM_BITS, ROOM_UNIT_LOG2};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 
 /// Payload of the largest packet: PMTU 4096.
 const PAYLOAD_BYTES_MAX: usize = 4096;
+
+/// Payload of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Payload {
+    /// Slot of the queue pair of the packet.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Its length.
+    pub bytes: Bits<SPAN_BITS>,
+}
 
 /// A buffer of `2^ADDRESS` beats and `2^TOKENS` packets.
 ///
@@ -70,19 +83,31 @@ pub struct PacketBuffer<
     /// Payload of the packets; `bytes` and `last` are functions of registers.
     pub payload_tx: StreamTx<Beat<DATA, BYTES>>,
 
+    /// Payload has left; registered.
+    pub releases: Signal<Out, Bit>,
+    /// Of this packet; registered.
+    pub released: Signal<Out, Payload>,
+
+    /// Room that no payload has, in units of 128 bytes, rounded down; a function of registers.
+    pub room: Signal<Out, Bits<ROOM_BITS>>,
     /// Beats of payload in the buffer; a function of registers.
     pub beats_used: Signal<Out, Bits<COUNT>>,
     /// Packets whose token has not left; registered.
     pub packets: Signal<Out, Bits<TOKEN_COUNT>>,
+    /// Packets more for whose tokens there is room; a function of registers.
+    pub free_packets: Signal<Out, Bits<PACKETS_BITS>>,
 
     #[init(PacketFifo::new(Storage::Block))]
     beats: PacketFifo<Bits<DATA>, ADDRESS, COUNT>,
     tokens: Fifo<PacketToken, TOKENS, TOKEN_COUNT>,
-    /// Of packets with payload: its length less one.
-    lengths: Fifo<Bits<13>, TOKENS, TOKEN_COUNT>,
+    /// Of packets with payload.
+    lengths: Fifo<Payload, TOKENS, TOKEN_COUNT>,
     /// Of the packet that leaves: index of its last byte, counted from the beat that leaves.
     last_byte: DFF<Bits<13>>,
     is_leaving: Reg<Bit>,
+    leaving: DFF<Payload>,
+    releases_held: Reg<Bit>,
+    released_held: DFF<Payload>,
 }
 
 impl<
@@ -95,6 +120,8 @@ impl<
 > PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>
 {
     const BEAT_BYTES: u64 = DATA as u64 / 8;
+    /// log2 of the beats in a unit of room.
+    const UNIT_BEATS_LOG2: u64 = ROOM_UNIT_LOG2 as u64 - Self::BEAT_BYTES.ilog2() as u64;
 }
 
 impl<
@@ -112,6 +139,10 @@ impl<
 
         self.beats_used.next = self.beats.level.val();
         self.packets.next = self.tokens.level.val();
+        self.free_packets.next = bits::<PACKETS_BITS>(1 << TOKENS)
+            - bit_cast::<PACKETS_BITS, TOKEN_COUNT>(self.tokens.level.val());
+        let free_beats = bits::<32>(1 << ADDRESS) - bit_cast::<32, COUNT>(self.beats.level.val());
+        self.room.next = (free_beats >> Self::UNIT_BEATS_LOG2).get_bits::<ROOM_BITS>(0);
 
         // In: payload at once, token and length when the frame is accepted.
         let token = self.token.val();
@@ -122,7 +153,7 @@ impl<
         self.beats.rollback.next = self.rollback.val();
         self.tokens.rx.beat.next = token;
         self.tokens.rx.valid.next = commit;
-        self.lengths.rx.beat.next = token.payload_bytes - 1;
+        self.lengths.rx.beat.next = Payload { queue_pair: token.queue_pair, bytes: token.payload_bytes };
         self.lengths.rx.valid.next = commit && token.payload_bytes.any();
         self.fits.next = self.beats.fits.val() && self.tokens.rx.ready.val() && self.lengths.rx.ready.val();
 
@@ -147,10 +178,16 @@ impl<
 
         // The next length is taken in the cycle in which the last beat moves, so that no cycle is lost between packets.
         let is_free = !self.is_leaving.q.val() || (moves && is_last);
+        let next = self.lengths.tx.beat.val();
         self.lengths.tx.ready.next = is_free;
+        self.releases_held.d.next = moves && is_last;
+        self.released_held.d.next = self.leaving.q.val();
+        self.releases.next = self.releases_held.q.val();
+        self.released.next = self.released_held.q.val();
         if is_free {
             self.is_leaving.d.next = self.lengths.tx.valid.val();
-            self.last_byte.d.next = self.lengths.tx.beat.val();
+            self.leaving.d.next = next;
+            self.last_byte.d.next = next.bytes - 1;
         } else if moves {
             self.last_byte.d.next = last_byte - Self::BEAT_BYTES;
         }

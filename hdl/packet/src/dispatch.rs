@@ -7,7 +7,7 @@
 //!  from_parse ────>┌──────┐                        ┌───────────┐──> commit_requests, commit_responses,
 //!  frame_end, ────>│ hold ├─> first fault ─▯─▯────>│ + verdict │    rollback
 //!  frame           └──────┘                        │ + fits    │──> outcome
-//!  verdict, exceeds_share ────────────────────────>└───────────┘
+//!  verdict, *_exceed ─────────────────────────────>└───────────┘
 //!  cycle              0           1                      4           5
 //! ```
 //!
@@ -80,8 +80,10 @@ pub struct Dispatch {
     pub requests_fit: Signal<In, Bit>,
     /// From the response buffer: the packet has found room.
     pub responses_fit: Signal<In, Bit>,
-    /// Of a request: its queue pair has its share of the request buffer.
-    pub exceeds_share: Signal<In, Bit>,
+    /// The queue pair of the packet has its share of the request buffer.
+    pub requests_exceed: Signal<In, Bit>,
+    /// It has its share of the response buffer.
+    pub responses_exceed: Signal<In, Bit>,
     /// To the request buffer: keep the packet; combinational.
     pub commit_requests: Signal<Out, Bit>,
     /// To the response buffer: keep the packet; combinational.
@@ -146,7 +148,7 @@ impl Logic for Dispatch {
 
         let is_good = finding.ends && !finding.early && !finding.late && icrc_ok;
         let fits = select(finding.is_response, self.responses_fit.val(), self.requests_fit.val());
-        let exceeds = !finding.is_response && self.exceeds_share.val();
+        let exceeds = select(finding.is_response, self.responses_exceed.val(), self.requests_exceed.val());
         let accepts = is_good && fits && !exceeds;
         self.to_responses.next = finding.is_response;
         self.commit_requests.next = accepts && !finding.is_response;
@@ -199,7 +201,8 @@ mod tests {
         verdict_ok: bool,
         requests_fit: bool,
         responses_fit: bool,
-        exceeds_share: bool,
+        requests_exceed: bool,
+        responses_exceed: bool,
         packet_class: PacketClass,
     }
 
@@ -210,7 +213,8 @@ mod tests {
             verdict_ok: true,
             requests_fit: true,
             responses_fit: true,
-            exceeds_share: false,
+            requests_exceed: false,
+            responses_exceed: false,
             packet_class: PacketClass::Request,
         }
     }
@@ -234,7 +238,8 @@ mod tests {
         bench.block.verdict_ok.next = case.verdict_ok;
         bench.block.requests_fit.next = case.requests_fit;
         bench.block.responses_fit.next = case.responses_fit;
-        bench.block.exceeds_share.next = case.exceeds_share;
+        bench.block.requests_exceed.next = case.requests_exceed;
+        bench.block.responses_exceed.next = case.responses_exceed;
         bench.settle();
         let (commits, responds) = (bench.block.commit_requests.val(), bench.block.commit_responses.val());
         assert_eq!(bench.block.rollback.val(), !commits && !responds);
@@ -274,14 +279,22 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_those_of_requests() {
+    fn a_share_of_one_buffer_counts_for_its_role_alone() {
         let mut bench = bench();
-        let exceeds = Case { exceeds_share: true, ..good() };
-        assert_eq!(judge(&mut bench, exceeds), (reason::BUFFER_SHARE, false, false));
-        let response = Case { packet_class: PacketClass::Response, ..exceeds };
-        assert_eq!(judge(&mut bench, response), (ACCEPTED_RESPONSE, false, true));
-        let congestion = Case { packet_class: PacketClass::Congestion, ..exceeds };
-        assert_eq!(judge(&mut bench, congestion), (ACCEPTED_CONGESTION, false, true));
+        let asking = Case { requests_exceed: true, ..good() };
+        let answering = Case { responses_exceed: true, ..good() };
+        for (packet_class, asks, answers) in [
+            (PacketClass::Request, (reason::BUFFER_SHARE, false, false), (ACCEPTED_REQUEST, true, false)),
+            (PacketClass::Response, (ACCEPTED_RESPONSE, false, true), (reason::BUFFER_SHARE, false, false)),
+            (
+                PacketClass::Congestion,
+                (ACCEPTED_CONGESTION, false, true),
+                (reason::BUFFER_SHARE, false, false),
+            ),
+        ] {
+            assert_eq!(judge(&mut bench, Case { packet_class, ..asking }), asks, "{packet_class:?}");
+            assert_eq!(judge(&mut bench, Case { packet_class, ..answering }), answers, "{packet_class:?}");
+        }
     }
 
     #[test]
@@ -293,7 +306,7 @@ mod tests {
             reason::IP_LENGTH => Case { frame: FrameEnd { ip_length: true, ..case.frame }, ..case },
             reason::ICRC => Case { verdict_ok: false, ..case },
             reason::BUFFER_FULL => Case { requests_fit: false, ..case },
-            reason::BUFFER_SHARE => Case { exceeds_share: true, ..case },
+            reason::BUFFER_SHARE => Case { requests_exceed: true, ..case },
             fault => Case { fault: fault.min(case.fault), ..case },
         };
         for first in 0..=reason::BUFFER_SHARE {

@@ -1,7 +1,8 @@
-//! Entry share: says whether a queue pair has its share of the request buffer, before one more request of it is kept.
+//! Entry share: says whether a queue pair has its share of a receive buffer, before one more packet of it is kept.
 //!
-//! The smallest frames of a fast wire come faster than the responder takes packets, and a host that is slow holds up all of them.
-//! Without shares the queue pair whose frames come fastest would have the buffer, and the frames of all others would be lost.
+//! The smallest frames of a fast wire come faster than responder and requester take packets, and a host that is slow holds up all of
+//! them. Without shares the queue pair whose frames come fastest would have the buffer, and the frames of all others would be lost.
+//! The buffers of requests and of responses have one each.
 //!
 //! ```text
 //!          ┌──────────────┐
@@ -11,22 +12,22 @@
 //!          │          left├──▯──────┘
 //!          └──▲───▲───▲───┘
 //!       enters┘   │   └releases: its payload is read by place
-//!                 └takes: the responder has its token
+//!                 └takes: the responder, or the requester, has its token
 //!  cycle 0                1            2                                     3
 //! ```
 //!
-//! For each queue pair, named by the low bits of the QPN, free-running sums say what has come into the buffer and what has left
-//! it; what it holds is their difference. So in every cycle one request can enter, one token and the payload of one leave. A token
-//! is held until the responder takes it, and room until its payload is read: also while the packet is parked, or waits for place.
+//! For each queue pair, named by its slot, free-running sums say what has come into the buffer and what has left it; what it holds is
+//! their difference. So in every cycle one packet can enter, one token and the payload of one leave. A token is held until it is
+//! taken, and room until its payload is read: also while a request is parked, or waits for place.
 //!
 //! Latency 3 cycles from `look` to `exceeds`; throughput one of each in every cycle. 202 LUT, 177 FF, 8 RAMB18.
 //!
 //! 1. A queue pair that holds nothing has no share to exceed.
-//! 2. What enters counts two cycles later. So of a burst some requests more than the share are kept: those that are between
+//! 2. What enters counts two cycles later. So of a burst some packets more than the share are kept: those that are between
 //!    `look` and their commit.
 //! 3. Reset clears the sums, in [`SHARE_SWEEP_CYCLES`]; `exceeds` is high in these, so that nothing enters.
 //!
-//! Frames to a QPN that does not exist count for the queue pair with the same low bits. Design decision 3.
+//! Frames to a QPN that does not exist count for the queue pair whose slot they name. Design decision 3.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 use rnic_messages::pool::has_share;
@@ -181,21 +182,21 @@ pub struct EntryShare {
     pub free_packets: Signal<In, Bits<PACKETS_BITS>>,
     /// Free room of the buffer, in units of 128 bytes; registered here.
     pub free_room: Signal<In, Bits<ROOM_BITS>>,
-    /// Low bits of the destination QPN of a frame that may enter.
+    /// Slot that a frame which may enter names.
     pub look: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// Its queue pair has its share of one of the two, [`SHARE_LATENCY`] cycles later; registered.
     pub exceeds: Signal<Out, Bit>,
-    /// A request is kept.
+    /// A packet is kept.
     pub enters: Signal<In, Bit>,
     /// Its queue pair.
     pub entering: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// Bytes of its payload.
     pub entering_bytes: Signal<In, Bits<SPAN_BITS>>,
-    /// The responder takes the token of a request.
+    /// The token of a packet is taken.
     pub takes: Signal<In, Bit>,
     /// Its queue pair.
     pub taken: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// The payload of a request is read.
+    /// The payload of a packet is read.
     pub releases: Signal<In, Bit>,
     /// Its queue pair.
     pub released: Signal<In, Bits<QUEUE_PAIR_BITS>>,

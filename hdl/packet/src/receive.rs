@@ -16,7 +16,8 @@
 //!  cycle     W = 1024 / DATA     W + 3       W + 4         W + 8                  W + 10
 //! ```
 //!
-//! Beside the token of a request goes the answer of [`EntryShare`] whether its queue pair may have more of the buffer.
+//! Beside a token go the answers of two [`EntryShare`]s whether its queue pair may have more of the request buffer, and of the
+//! response buffer.
 //!
 //! No stage before the buffers can be stalled, and the MAC never waits. Back-pressure ends at the buffers: if one is full, whole
 //! frames for its role are dropped and counted, and frames of the other role are not affected. The depth of every stage is
@@ -29,8 +30,8 @@
 //! 1. Every frame is accepted once or dropped once, with one outcome.
 //! 2. Payload and token become visible only after the ICRC of their packet has been found right.
 //! 3. A malformed frame does not affect the frames after it.
-//! 4. A queue pair that holds as many requests as there is room left for, or as much payload, has the next one dropped ([`EntryShare`]);
-//!    so the frames of one cannot keep those of others out, however fast they come and however slow the host is.
+//! 4. A queue pair that holds as many packets of a buffer as there is room left for, or as much payload, has the next one dropped
+//!    ([`EntryShare`]); so the frames of one cannot keep those of others out, however fast they come and however slow the host is.
 //! 5. Payload of requests is given when and in the order in which it is asked for; that of responses in their order.
 //!
 //! Protocol 1.1 to 1.8, 8.3.
@@ -143,9 +144,11 @@ pub struct Receive<
     tokens_valid: Reg<Bits<TOKEN_DELAY>>,
     /// Headers of the frame that is being written.
     token: DFF<PacketToken>,
-    /// The queue pair of this frame has its share.
-    exceeds_share: DFF<Bit>,
-    share: EntryShare,
+    /// The queue pair of this frame has its share of the request buffer, and of the response buffer.
+    requests_exceed: DFF<Bit>,
+    responses_exceed: DFF<Bit>,
+    request_share: EntryShare,
+    response_share: EntryShare,
     dispatch: Dispatch,
     requests: RequestBuffer<DATA, BYTES, ADDRESS, TOKENS, TOKEN_COUNT>,
     responses: PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
@@ -205,7 +208,8 @@ impl<
             cat!(self.tokens_valid.q.val().get_bits::<2>(0), self.parse.headers_valid.val());
         if self.tokens_valid.q.val().get_bit(TOKEN_DELAY - 1) {
             self.token.d.next = self.tokens.to.val();
-            self.exceeds_share.d.next = self.share.exceeds.val();
+            self.requests_exceed.d.next = self.request_share.exceeds.val();
+            self.responses_exceed.d.next = self.response_share.exceeds.val();
         }
 
         self.dispatch.from_parse.next = headers;
@@ -217,20 +221,34 @@ impl<
         self.dispatch.requests_fit.next = self.requests.fits.val() && self.enable.val();
         self.dispatch.responses_fit.next = self.responses.fits.val() && self.enable.val();
 
-        self.dispatch.exceeds_share.next = self.exceeds_share.q.val();
+        self.dispatch.requests_exceed.next = self.requests_exceed.q.val();
+        self.dispatch.responses_exceed.next = self.responses_exceed.q.val();
 
-        // What each queue pair holds of the request buffer.
-        self.share.free_packets.next = self.requests.free_packets.val();
-        self.share.free_room.next = self.requests.room.val();
-        self.share.look.next = token.queue_pair;
-        self.share.enters.next = self.dispatch.commit_requests.val();
-        self.share.entering.next = self.token.q.val().queue_pair;
-        self.share.entering_bytes.next = self.token.q.val().payload_bytes;
-        self.share.takes.next = self.requests.token_tx.valid.val() && self.request_token.ready.val();
-        self.share.taken.next = self.requests.token_tx.beat.val().queue_pair;
-        self.share.releases.next = self.requests.releases.val();
-        self.share.released.next = self.requests.released.val().queue_pair;
-        self.share.released_bytes.next = self.requests.released.val().payload_bytes;
+        // What each queue pair holds of the two buffers.
+        let kept = self.token.q.val();
+        self.request_share.free_packets.next = self.requests.free_packets.val();
+        self.request_share.free_room.next = self.requests.room.val();
+        self.request_share.look.next = token.queue_pair;
+        self.request_share.enters.next = self.dispatch.commit_requests.val();
+        self.request_share.entering.next = kept.queue_pair;
+        self.request_share.entering_bytes.next = kept.payload_bytes;
+        self.request_share.takes.next = self.requests.token_tx.valid.val() && self.request_token.ready.val();
+        self.request_share.taken.next = self.requests.token_tx.beat.val().queue_pair;
+        self.request_share.releases.next = self.requests.releases.val();
+        self.request_share.released.next = self.requests.released.val().queue_pair;
+        self.request_share.released_bytes.next = self.requests.released.val().payload_bytes;
+        self.response_share.free_packets.next = self.responses.free_packets.val();
+        self.response_share.free_room.next = self.responses.room.val();
+        self.response_share.look.next = token.queue_pair;
+        self.response_share.enters.next = self.dispatch.commit_responses.val();
+        self.response_share.entering.next = kept.queue_pair;
+        self.response_share.entering_bytes.next = kept.payload_bytes;
+        self.response_share.takes.next =
+            self.responses.token_tx.valid.val() && self.response_token.ready.val();
+        self.response_share.taken.next = self.responses.token_tx.beat.val().queue_pair;
+        self.response_share.releases.next = self.responses.releases.val();
+        self.response_share.released.next = self.responses.released.val().queue_pair;
+        self.response_share.released_bytes.next = self.responses.released.val().bytes;
 
         let to_responses = self.dispatch.to_responses.val();
         self.requests.payload.next = self.strip.payload.val();

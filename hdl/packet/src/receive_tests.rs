@@ -583,7 +583,6 @@ fn each_role_has_room_of_its_own_and_what_does_not_fit_is_dropped_whole() {
     let halted = Pauses { tokens: 100, payload: 100, mac: 0 };
     let request = good(Recipe::send(1000).with_opcode(0x0a, 16).build());
     let response = good(Recipe::send(1000).with_opcode(0x10, 4).build());
-    let acknowledge = good(Recipe::send(0).with_opcode(0x11, 4).build());
 
     // 63 cells hold seven packets of 8; one more finds no room, but those without payload do.
     let of = |queue_pair| good(Recipe { queue_pair, ..Recipe::send(1000).with_opcode(0x0a, 16) }.build());
@@ -596,7 +595,8 @@ fn each_role_has_room_of_its_own_and_what_does_not_fit_is_dropped_whole() {
 
     // 16 tokens: one response is there already.
     card.outcomes.clear();
-    card.send(&vec![acknowledge; 17], halted);
+    let of = |queue_pair| good(Recipe { queue_pair, ..Recipe::send(0).with_opcode(0x11, 4) }.build());
+    card.send(&(1..=17).map(of).collect::<Vec<_>>(), halted);
     let full = [[ACCEPTED_RESPONSE; 15].as_slice(), &[reason::BUFFER_FULL; 2]].concat();
     assert_eq!(card.numbers(), full);
 
@@ -614,19 +614,18 @@ fn each_role_has_room_of_its_own_and_what_does_not_fit_is_dropped_whole() {
     assert_eq!(card.numbers(), [reason::BUFFER_FULL; 2]);
 }
 
-/// What a queue pair has waiting is at most what is free, in packets and in cells, and others find that.
-#[test]
-fn what_exceeds_the_share_of_its_queue_pair_is_dropped() {
+/// What a queue pair has waiting in a buffer is at most what is free, in packets and in room, and others find that.
+fn what_exceeds_the_share_of_its_queue_pair_is_dropped(packet: fn(usize) -> Recipe, accepted: u64) {
     let mut card = Card::new(Small512::default(), 512);
     let halted = Pauses { tokens: 100, payload: 100, mac: 0 };
     let mut kept = |payload_bytes, queue_pairs: &[u32], count: usize| {
-        let frame = |queue_pair| good(Recipe { queue_pair, ..Recipe::send(payload_bytes) }.build());
+        let frame = |queue_pair| good(Recipe { queue_pair, ..packet(payload_bytes) }.build());
         let kept = queue_pairs.iter().map(|queue_pair| {
             card.outcomes.clear();
             // One at a time: what is between the look and its commit is not counted yet.
             (0..count).for_each(|_| card.send(&[frame(*queue_pair)], halted));
             let numbers = card.numbers();
-            let kept = numbers.iter().take_while(|number| **number == ACCEPTED_REQUEST).count();
+            let kept = numbers.iter().take_while(|number| **number == accepted).count();
             assert!(numbers[kept..].iter().all(|number| *number == reason::BUFFER_SHARE), "{numbers:?}");
             kept
         });
@@ -634,20 +633,36 @@ fn what_exceeds_the_share_of_its_queue_pair_is_dropped() {
         card.drain();
         kept
     };
-    // 16 tokens. The low ten bits of the QPN name a queue pair.
+    // 16 tokens. The low ten bits of the QPN are the slot.
     assert_eq!(kept(0, &[0x12, 0x13, 0x12, 0x8012, 0x14], 10), [8, 4, 0, 0, 2]);
-    // Now nothing waits. 63 cells of 128 bytes: packets of eight.
+    // Now nothing waits. Room of 63 or 64 times 128 bytes: packets of eight.
+    assert_eq!(kept(1000, &[0x12, 0x13], 6), [4, 2]);
+    // What was read does not count any more.
     assert_eq!(kept(1000, &[0x12, 0x13], 6), [4, 2]);
 
     // A burst in which each frame is one beat: those are kept, too, that pass before the first ones count.
     card.outcomes.clear();
-    card.send(&vec![good(Recipe::send(0).build()); 40], halted);
+    card.send(&vec![good(packet(0).build()); 40], halted);
     let numbers = card.numbers();
-    let kept = numbers.iter().filter(|number| **number == ACCEPTED_REQUEST).count();
+    let kept = numbers.iter().filter(|number| **number == accepted).count();
     assert!((9..16).contains(&kept), "{kept} are kept");
     assert_eq!(numbers.iter().filter(|number| **number == reason::BUFFER_SHARE).count(), 40 - kept);
     card.drain();
-    assert_eq!(card.requests.payloads.len(), 6);
+    assert_eq!(card.requests.payloads.len() + card.responses.payloads.len(), 12);
+}
+
+#[test]
+fn requests_that_exceed_the_share_of_their_queue_pair_are_dropped() {
+    what_exceeds_the_share_of_its_queue_pair_is_dropped(Recipe::send, ACCEPTED_REQUEST);
+}
+
+#[test]
+fn responses_that_exceed_the_share_of_their_queue_pair_are_dropped() {
+    let response = |payload_bytes| match payload_bytes {
+        0 => Recipe::send(0).with_opcode(0x11, 4),
+        _ => Recipe::send(payload_bytes).with_opcode(0x10, 4),
+    };
+    what_exceeds_the_share_of_its_queue_pair_is_dropped(response, ACCEPTED_RESPONSE);
 }
 
 #[test]
@@ -686,7 +701,7 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
     let block = Receive::<DATA, BYTES, ADDRESS, COUNT, 2, 3>::default();
     let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
     bench.block.enable.next = true;
-    bench.block.own_mac.next = rnic_kernel::prelude::bits(OWN_MAC);
+    bench.block.own_mac.next = bits(OWN_MAC);
     (0..SHARE_SWEEP_CYCLES + 8).for_each(|_| bench.tick());
     let (mut requests, mut responses) = (Sink::new(Stalls::Both), Sink::new(Stalls::Both));
     let mut references = Source::showing_next([], Stalls::Both);
@@ -711,8 +726,7 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
         block.from_mac_valid.next = beat.is_some();
         block.from_mac.next = beat.unwrap_or_default();
         block.counter_latch.next = random.random_bool(0.05);
-        block.counter_index.next =
-            rnic_kernel::prelude::bits(random.random_range(reason::OTHER_PORT..=ACCEPTED_RESPONSE));
+        block.counter_index.next = bits(random.random_range(reason::OTHER_PORT..=ACCEPTED_RESPONSE));
         requests.drive(&mut block.request_token, &mut random);
         responses.drive(&mut block.response_token, &mut random);
         references.drive(&mut block.reference, &mut random);

@@ -142,6 +142,13 @@ pub const FAULTS: &[Fault] = &[
         "more READs are accepted than were agreed",
         "frames",
     ),
+    text(
+        "responses-without-share",
+        Kind::Lost,
+        ("dispatch", "[[responses_exceed]] : requests_exceed", "1'b0"),
+        "the responses to one queue pair are kept until their buffer is full",
+        "responses",
+    ),
     signal(
         "established-again",
         Kind::Lost,

@@ -102,6 +102,12 @@ pub const JUDGES: &[Judge] = &[
         "more packets behind a slow host than can be parked",
     ),
     judge_of(
+        "responses",
+        "refusals",
+        "a_host_that_takes_no_writes_leaves_room_for_responses",
+        "more data of one READ than there is room for, while the host takes no writes",
+    ),
+    judge_of(
         "stuck",
         "refusals",
         "a_host_that_takes_no_writes_leaves_room_for_others",

@@ -44,6 +44,7 @@ mod pages;
 mod reads;
 mod recovery;
 mod reports;
+mod responses;
 mod rig;
 mod rings;
 mod scatter_gather;
@@ -254,6 +255,20 @@ fn the_smallest_frames_leave_room_for_others(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
+fn the_smallest_responses_leave_room_for_others(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::on_host(width_bits, 23, cold::EQES_LOG2, HostOptions::IDEAL)?;
+    let ended = responses::smallest_responses(&mut rig, width_bits);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
+fn a_host_that_takes_no_writes_leaves_room_for_responses(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::on_host(width_bits, 24, cold::EQES_LOG2, HostOptions::IDEAL)?;
+    let ended = responses::responses_of_a_stuck_host(&mut rig);
+    rig.explained(ended)?;
+    rig.finish()
+}
+
 fn a_host_that_takes_no_writes_leaves_room_for_others(width_bits: u32) -> Result<()> {
     let mut rig = Rig::on_host(width_bits, 21, cold::EQES_LOG2, HostOptions::IDEAL)?;
     let ended = cold::stuck_host(&mut rig);
@@ -338,6 +353,8 @@ at_both_widths! {
     the_first_packet_in_rtr_is_an_event: the_first_packet_in_rtr_is_an_event_at_64_bits, the_first_packet_in_rtr_is_an_event_at_512_bits;
     a_flooded_queue_pair_takes_its_share_only: a_flooded_queue_pair_takes_its_share_only_at_64_bits, a_flooded_queue_pair_takes_its_share_only_at_512_bits;
     the_smallest_frames_leave_room_for_others: the_smallest_frames_leave_room_for_others_at_64_bits, the_smallest_frames_leave_room_for_others_at_512_bits;
+    the_smallest_responses_leave_room_for_others: the_smallest_responses_leave_room_for_others_at_64_bits, the_smallest_responses_leave_room_for_others_at_512_bits;
+    a_host_that_takes_no_writes_leaves_room_for_responses: a_host_that_takes_no_writes_leaves_room_for_responses_at_64_bits, a_host_that_takes_no_writes_leaves_room_for_responses_at_512_bits;
     frames_to_nobody_hold_no_room: frames_to_nobody_hold_no_room_at_64_bits, frames_to_nobody_hold_no_room_at_512_bits;
     a_host_that_takes_no_writes_leaves_room_for_others: a_host_that_takes_no_writes_leaves_room_for_others_at_64_bits, a_host_that_takes_no_writes_leaves_room_for_others_at_512_bits;
     a_cold_receive_queue_delays_no_other: a_cold_receive_queue_delays_no_other_at_64_bits, a_cold_receive_queue_delays_no_other_at_512_bits;

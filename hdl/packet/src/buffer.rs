@@ -221,6 +221,7 @@ mod tests {
             let mut bench = bench();
             let (mut tokens, mut payloads) = (Sink::new(stalls), Sink::new(stalls));
             let (mut expected_tokens, mut expected_payloads) = (Vec::new(), Vec::new());
+            let (mut released, mut expected_releases) = (Vec::new(), Vec::new());
             let mut refused_count = 0;
             for _ in 0..60 {
                 let payload_bytes = random.random_range(0..=40);
@@ -236,6 +237,7 @@ mod tests {
                     block.payload.next = beat.unwrap_or_default().into();
                     let token = PacketToken {
                         psn: Bits::sample(&mut random),
+                        queue_pair: Bits::sample(&mut random),
                         payload_bytes: bits(payload_bytes),
                         ..Default::default()
                     };
@@ -251,11 +253,14 @@ mod tests {
                     bench.settle();
                     tokens.sample(&bench.block.token_tx);
                     payloads.sample(&bench.block.payload_tx);
+                    released.extend(bench.block.releases.val().then(|| bench.block.released.val()));
                     bench.tick();
                     if ends && packet.is_good && fits {
                         expected_tokens.push(token);
                         if payload_bytes > 0 {
                             expected_payloads.push((packet.payload.clone(), false));
+                            expected_releases
+                                .push(Payload { queue_pair: token.queue_pair, bytes: token.payload_bytes });
                         }
                     }
                     refused_count += usize::from(ends && packet.is_good && !fits);
@@ -273,12 +278,39 @@ mod tests {
                 bench.settle();
                 tokens.sample(&bench.block.token_tx);
                 payloads.sample(&bench.block.payload_tx);
+                released.extend(bench.block.releases.val().then(|| bench.block.released.val()));
                 bench.tick();
             }
+            assert_eq!(released, expected_releases, "stalls: {stalls:?}");
             assert_eq!(tokens.received, expected_tokens, "stalls: {stalls:?}");
             assert_eq!(frames_of(&payloads.received), expected_payloads, "stalls: {stalls:?}");
             assert!(stalls.sink() || refused_count == 0, "{refused_count} packets found no room");
         }
+    }
+
+    #[test]
+    fn room_and_packets_are_what_nothing_has() {
+        let mut bench = bench();
+        let free = |bench: &Bench<Small>| (bench.block.room.val(), bench.block.free_packets.val());
+        bench.settle();
+        // 512 beats of 8 bytes, and 4 tokens.
+        assert_eq!(free(&bench), (bits(32), bits(4)));
+        // Beats at the exit do not count.
+        for (beats, room) in [(16, 31), (16, 30), (0, 30), (16, 29)] {
+            for beat in 0..beats.max(1) {
+                let block = &mut bench.block;
+                block.payload_valid.next = beats > 0;
+                block.token.next = PacketToken { payload_bytes: bits(8 * beats), ..Default::default() };
+                block.commit.next = beat + 1 >= beats;
+                bench.tick();
+            }
+            bench.block.payload_valid.next = false;
+            bench.block.commit.next = false;
+            (0..4).for_each(|_| bench.tick());
+            bench.settle();
+            assert_eq!(bench.block.room.val(), bits(room), "{beats} beats");
+        }
+        assert_eq!(free(&bench).1, bits(0));
     }
 
     #[test]

@@ -159,7 +159,11 @@ impl Round {
         ensure!(queue_pair.in_flight() == (0, 0), "requests are still in flight after RESET");
         drop(queue_pair);
         let peer = self.peer;
-        rig.endpoint(|endpoint| endpoint.destroy(peer));
+        rig.endpoint(|endpoint| {
+            endpoint.destroy(peer);
+            // A later round has a peer with this number, which has this completion queue.
+            while endpoint.poll(peer).is_some() {}
+        });
         while rig.event()?.is_some() {}
         Ok(())
     }

@@ -29,6 +29,8 @@ struct Asked {
     /// Responses, and how many of them were sent.
     count: u32,
     sent: u32,
+    /// Another request may have been executed in its place.
+    is_doubtful: bool,
 }
 
 impl Asked {
@@ -69,8 +71,27 @@ struct Arrival {
     /// PSNs that it takes.
     count: u32,
     ends_message: bool,
+    /// It takes a receive WQE, so an RNR NAK may refuse it.
+    takes_receive: bool,
     /// A READ or an atomic.
     asked: Option<Asked>,
+}
+
+impl Arrival {
+    fn end(&self) -> Psn {
+        self.psn.add(self.count)
+    }
+
+    fn covers(&self, psn: Psn) -> bool {
+        !psn.is_before(self.psn) && psn.is_before(self.end())
+    }
+}
+
+/// Returns whether a request takes a receive WQE with this packet.
+fn takes_receive(operation: Operation) -> bool {
+    use Operation::*;
+    let is_send = matches!(operation, SendFirst | SendOnly | SendOnlyImmediate | SendOnlyInvalidate);
+    is_send || matches!(operation, WriteLastImmediate | WriteOnlyImmediate)
 }
 
 /// Adds a READ or an atomic to those that are kept.
@@ -90,6 +111,9 @@ pub(crate) struct Responder {
     /// Messages that arrived, and for the newest ones the PSN from which on the MSN counts them.
     messages: u32,
     ends: VecDeque<(Psn, u32)>,
+    /// By how much the MSN may be less or more, since of two requests with one PSN either may have been executed.
+    fewer: u32,
+    more: u32,
     /// The newest READs and atomics.
     kept: VecDeque<Asked>,
     /// READs and atomics without their last response, in order, and those that were asked again.
@@ -116,6 +140,8 @@ impl Responder {
             expected: first,
             messages: 0,
             ends: VecDeque::new(),
+            fewer: 0,
+            more: 0,
             kept: VecDeque::new(),
             open: VecDeque::new(),
             repeated: VecDeque::new(),
@@ -135,9 +161,11 @@ impl Responder {
         let length = if kind == Some(Kind::Read) { dma_length(packet).unwrap_or(0) } else { 0 };
         let count = if length > MESSAGE_BYTES_MAX { 1 } else { psn_count(length, set_up.pmtu_bytes.max(1)) };
         let asked = kind.filter(|kind| matches!(kind, Kind::Read | Kind::Atomic));
-        let asked = asked.map(|kind| Asked { kind, first: psn, length, count, sent: 0 });
+        let asked = asked.map(|kind| Asked { kind, first: psn, length, count, sent: 0, is_doubtful: false });
         let ends_message = operation.is_some_and(Operation::ends_message);
-        let arrival = Arrival { psn, count, ends_message, asked };
+        let takes_receive = operation.is_some_and(takes_receive);
+        let arrival = Arrival { psn, count, ends_message, takes_receive, asked };
+        let replaced = self.replaced(&arrival);
         // What arrives behind a gap is dropped, so it is neither refused by an RNR NAK nor executed.
         if psn == self.expected || psn.is_before(self.expected) {
             self.arrivals.push_back(arrival);
@@ -148,8 +176,11 @@ impl Responder {
         if psn.is_before(self.expected) {
             self.gap.take_if(|gap| *gap == psn);
             let is_known = |asked: &Asked| self.kept.iter().any(|one| one.contains(asked));
-            let again = asked.filter(is_known);
-            keep(&mut self.repeated, again);
+            if asked.as_ref().is_some_and(is_known) {
+                keep(&mut self.repeated, asked);
+            } else if let Some(replaced) = replaced {
+                self.doubt(replaced, arrival);
+            }
             return;
         }
         // Of one far ahead, it is enough that there is a gap.
@@ -164,8 +195,39 @@ impl Responder {
         self.take(arrival);
     }
 
+    /// Finds the request that another one with the same PSN may replace, as far as the card has not said anything: an RNR NAK may
+    /// have refused it, or one before it, and not have left when the other one arrived; the ACK of that one then takes its place.
+    fn replaced(&self, by: &Arrival) -> Option<Arrival> {
+        let is_settled = |psn: Psn| self.acknowledged.is_some_and(|newest| !psn.is_after(newest));
+        let mut before = self.arrivals.iter().filter(|one| !one.psn.is_after(by.psn));
+        let is_refused = before.any(|one| one.takes_receive && !is_settled(one.psn));
+        let first = self.arrivals.iter().find(|one| one.covers(by.psn));
+        let differs = |one: &&Arrival| {
+            let kind = |one: &Arrival| one.asked.map(|asked| asked.kind);
+            (one.psn, one.ends_message, kind(one)) != (by.psn, by.ends_message, kind(by))
+        };
+        first.filter(|one| is_refused && !is_settled(by.psn) && differs(one)).copied()
+    }
+
+    /// Either of two requests may have been executed.
+    fn doubt(&mut self, first: Arrival, second: Arrival) {
+        self.fewer += u32::from(first.ends_message);
+        self.more += u32::from(second.ends_message);
+        let of_first = self.open.iter_mut().filter(|one| one.first == first.psn);
+        of_first.for_each(|one| one.is_doubtful = true);
+        keep(&mut self.repeated, second.asked);
+        if second.end().is_after(self.expected) {
+            self.expected = second.end();
+        }
+    }
+
+    /// READs and atomics of which the next response may be: the oldest, and behind it as many as there are in doubt.
+    fn due(&self) -> usize {
+        (self.open.iter().take_while(|one| one.is_doubtful).count() + 1).min(self.open.len())
+    }
+
     /// The request that is due has arrived.
-    fn take(&mut self, Arrival { psn, count, ends_message, asked }: Arrival) {
+    fn take(&mut self, Arrival { psn, count, ends_message, asked, .. }: Arrival) {
         self.expected = psn.add(count);
         keep(&mut self.kept, asked);
         self.open.extend(asked);
@@ -267,7 +329,7 @@ impl Responder {
         findings.ensure(Rule::ResponsePsn, is_asked, || {
             format!("an ACK of {psn}, allowed is {} to {}", self.first.sub(1), self.expected.sub(1))
         });
-        if let Some(open) = self.open.front() {
+        if let Some(open) = self.open.iter().find(|one| !one.is_doubtful) {
             findings.ensure(Rule::ResponsePsn, psn.is_before(open.first), || {
                 format!(
                     "an ACK of {psn} passes {:?} at {}, which waits for {}",
@@ -294,7 +356,7 @@ impl Responder {
         findings.ensure(Rule::ResponsePsn, !is_acknowledged || is_repeated, || {
             format!("a NAK of {psn} comes after an ACK of {:?}", self.acknowledged)
         });
-        if let Some(open) = self.open.front() {
+        if let Some(open) = self.open.iter().find(|one| !one.is_doubtful) {
             findings.ensure(Rule::ResponsePsn, !open.next().is_before(psn), || {
                 format!(
                     "a NAK of {psn} passes {:?} at {}, which waits for {}",
@@ -317,13 +379,9 @@ impl Responder {
         // Several may have come as far: what the peer asks for again may begin where another answer goes on.
         let said = (row.operation, packet.payload.len() as u32);
         let is_expected = |asked: &Asked| asked.expected(set_up.pmtu_bytes) == said;
-        let mut due: Vec<&mut Asked> = self
-            .open
-            .front_mut()
-            .into_iter()
-            .chain(&mut self.repeated)
-            .filter(|asked| is_it(asked))
-            .collect();
+        let open = self.due();
+        let open = self.open.iter_mut().take(open);
+        let mut due: Vec<&mut Asked> = open.chain(&mut self.repeated).filter(|asked| is_it(asked)).collect();
         let place = due.iter().position(|asked| is_expected(asked)).unwrap_or(0);
         let Some(asked) = due.get_mut(place) else {
             let next = self.open.front().map(Asked::next);
@@ -335,15 +393,16 @@ impl Responder {
         let expected = asked.expected(set_up.pmtu_bytes);
         findings.compare(Rule::ReadResponse, "opcode and length", said, expected);
         asked.sent += 1;
-        if self.open.front().is_some_and(|front| front.sent == front.count) {
-            self.open.pop_front();
-        }
+        // What is in doubt and was passed was not executed.
+        let done = self.open.iter().take(self.due()).position(|one| one.sent == one.count);
+        self.open.drain(..done.map_or(0, |place| place + 1));
         self.repeated.retain(|one| one.sent < one.count);
     }
 
     /// Checks the MSN of a response by which the requests up to a PSN are completed.
     fn check_msn(&self, aeth: &AethRepr, completed: Psn, findings: &mut Findings) {
-        let (least, most) = (self.messages_at(completed), self.messages);
+        let (least, most) =
+            (self.messages_at(completed).saturating_sub(self.fewer), self.messages + self.more);
         let is_within = aeth.msn.is_within(Psn::wrapping(least), most - least + 1);
         findings.ensure(Rule::Msn, is_within, || {
             format!("the MSN is {}, allowed is {least} to {most} modulo 2^24", aeth.msn)

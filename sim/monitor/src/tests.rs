@@ -740,8 +740,8 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
         assert_eq!(bench.rules(), []);
         bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteOperationalError), 1));
     }),
-    (Rule::ResponsePsn, "a READ in the place of a SEND is answered", |bench| {
-        bench.arrives(send_only(RECEIVE_PSN, 5));
+    (Rule::ResponsePsn, "a READ in the place of a WRITE is answered", |bench| {
+        bench.arrives(draft(Operation::WriteOnly, RECEIVE_PSN, &[reth(5)], 5));
         bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0));
         bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 5));
     }),
@@ -1074,6 +1074,45 @@ fn another_request_may_be_executed_in_the_place_of_a_refused_one() {
     bench.sends(&ack(RECEIVE_PSN, 0x20 | RNR_TIMER, 0));
     bench.sends(&atomic_ack(RECEIVE_PSN, 1));
     assert_eq!(bench.rules(), [Rule::ResponsePsn]);
+}
+
+/// The RNR NAK of a refused request need not leave: the ACK of what has arrived in its place is newer.
+#[test]
+fn a_nak_may_be_overtaken_by_the_ack_of_what_arrives_in_the_place_of_the_refused_request() {
+    let first = || draft(Operation::SendFirst, RECEIVE_PSN, &[], PMTU);
+    let fetch_add = |psn| draft(Operation::FetchAdd, psn, &[atomic()], 0);
+    let mut bench = Bench::new();
+    bench.arrives(first());
+    bench.arrives(draft(Operation::WriteOnly, RECEIVE_PSN, &[reth(5)], 5).asking());
+    bench.arrives(fetch_add(RECEIVE_PSN.add(1)));
+    bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    bench.sends(&atomic_ack(RECEIVE_PSN.add(1), 2));
+    assert_eq!(bench.found, []);
+    // The other way: what was executed does not end a message, or has more responses. What follows a refused one was not executed.
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.arrives(fetch_add(RECEIVE_PSN.add(1)));
+    bench.arrives(first().asking());
+    bench.arrives(draft(Operation::SendLast, RECEIVE_PSN.add(1), &[], 5).asking());
+    bench.sends(&ack(RECEIVE_PSN, ACK, 0));
+    bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 1));
+    assert_eq!(bench.found, []);
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(PMTU + 5)], 0));
+    bench.arrives(fetch_add(RECEIVE_PSN.add(2)));
+    bench.sends(&draft(Operation::ReadResponseFirst, RECEIVE_PSN, &[aeth(ACK, 1)], PMTU));
+    bench.sends(&draft(Operation::ReadResponseLast, RECEIVE_PSN.add(1), &[aeth(ACK, 1)], 5));
+    bench.sends(&atomic_ack(RECEIVE_PSN.add(2), 2));
+    assert_eq!(bench.found, []);
+    // What was acknowledged was executed.
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    bench.arrives(fetch_add(RECEIVE_PSN));
+    assert_eq!(bench.rules(), []);
+    bench.sends(&atomic_ack(RECEIVE_PSN, 2));
+    assert!(bench.rules().contains(&Rule::ResponsePsn), "{:?}", bench.found);
 }
 
 /// Protocol 3.4: answers to duplicates begin anew with a FIRST, where the answer to the READ itself goes on with a MIDDLE, or where

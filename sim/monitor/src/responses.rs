@@ -165,15 +165,16 @@ impl Responder {
         let ends_message = operation.is_some_and(Operation::ends_message);
         let takes_receive = operation.is_some_and(takes_receive);
         let arrival = Arrival { psn, count, ends_message, takes_receive, asked };
-        let replaced = self.replaced(&arrival);
+        let is_again = psn.is_before(self.expected);
+        let replaced = if is_again { self.replaced(&arrival) } else { None };
         // What arrives behind a gap is dropped, so it is neither refused by an RNR NAK nor executed.
-        if psn == self.expected || psn.is_before(self.expected) {
+        if psn == self.expected || is_again {
             self.arrivals.push_back(arrival);
             if self.arrivals.len() > ARRIVALS_MAX {
                 self.arrivals.pop_front();
             }
         }
-        if psn.is_before(self.expected) {
+        if is_again {
             self.gap.take_if(|gap| *gap == psn);
             let is_known = |asked: &Asked| self.kept.iter().any(|one| one.contains(asked));
             if asked.as_ref().is_some_and(is_known) {
@@ -219,6 +220,17 @@ impl Responder {
         if second.end().is_after(self.expected) {
             self.expected = second.end();
         }
+    }
+
+    /// An ACK of all that has arrived says how many messages that were, whichever of two requests was executed.
+    fn settle(&mut self, psn: Psn, msn: Psn) {
+        if (self.fewer, self.more) == (0, 0) || psn.add(1) != self.expected {
+            return;
+        }
+        (self.fewer, self.more) = (0, 0);
+        self.messages = msn.value();
+        self.ends.clear();
+        self.open.retain(|one| !one.is_doubtful);
     }
 
     /// READs and atomics of which the next response may be: the oldest, and behind it as many as there are in doubt.
@@ -297,6 +309,7 @@ impl Responder {
                 findings.compare(Rule::Syndrome, "the credit code", credit_code, CREDITS_UNLIMITED);
                 self.acknowledge(psn, findings);
                 self.check_msn(&aeth, psn, findings);
+                self.settle(psn, aeth.msn);
             }
             Syndrome::RnrNak { timer_code } => {
                 let allowed = set_up.min_rnr_timer;

@@ -1105,6 +1105,16 @@ fn a_nak_may_be_overtaken_by_the_ack_of_what_arrives_in_the_place_of_the_refused
     bench.sends(&draft(Operation::ReadResponseLast, RECEIVE_PSN.add(1), &[aeth(ACK, 1)], 5));
     bench.sends(&atomic_ack(RECEIVE_PSN.add(2), 2));
     assert_eq!(bench.found, []);
+    // Once all is acknowledged, the MSN is known again.
+    for (msn, rules) in [(1, vec![Rule::Msn]), (2, vec![]), (3, vec![Rule::Msn])] {
+        let mut bench = Bench::new();
+        bench.arrives(first());
+        bench.arrives(draft(Operation::WriteOnly, RECEIVE_PSN, &[reth(5)], 5).asking());
+        bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+        bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+        bench.sends(&ack(RECEIVE_PSN.add(1), ACK, msn));
+        assert_eq!(bench.rules(), rules, "MSN {msn}: {:?}", bench.found);
+    }
     // What was acknowledged was executed.
     let mut bench = Bench::new();
     bench.arrives(send_only(RECEIVE_PSN, 5));

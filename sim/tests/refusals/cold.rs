@@ -1,6 +1,7 @@
 //! A receive queue whose WQEs are not on the card: its packets wait for the host, in their order, and those of other queue pairs
 //! pass.
 use crate::asker::Asker;
+use crate::pace::{send_fast, send_paced};
 use crate::rig::{IPV4, Rig, ensure_same, path_to_card};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::{RemoteMemory, RemoteRights};
@@ -32,9 +33,6 @@ const VERY_SLOW: Delay = Delay::nanoseconds(120_000);
 /// Bytes of WRITEs behind a SEND that waits, and how many: more than the packets that can be parked, and more than the receive
 /// buffer holds.
 const FLOODS: [(usize, u32); 2] = [(0, 600), (1024, 80)];
-/// Frames of a flood that are sent together, and the rate at which they come, which every card takes: 10 Gb/s.
-const TOGETHER: usize = 16;
-const FLOOD_BITS_PER_NS: u64 = 10;
 /// The smallest frames that come as fast as the wire brings them, and frames that come while the host takes no writes: more than
 /// the card has room for.
 const SMALLEST: u32 = 4_000;
@@ -177,21 +175,6 @@ pub(crate) fn floods(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// Time that frames take on a wire, with preamble, FCS and gap.
-fn wire_ns(frames: &[Vec<u8>], bits_per_ns: u64) -> u64 {
-    let bytes: usize = frames.iter().map(|frame| frame.len().max(60) + 24).sum();
-    bytes as u64 * 8 / bits_per_ns
-}
-
-/// Sends frames no faster than every card takes them.
-fn send_paced(rig: &Rig, frames: &[Vec<u8>]) -> Result<()> {
-    for together in frames.chunks(TOGETHER) {
-        rig.send(together);
-        rig.step_ns(wire_ns(together, FLOOD_BITS_PER_NS) + 1)?;
-    }
-    Ok(())
-}
-
 /// Waits until all WRITEs of the other queue pair are acknowledged, notes what the flooded one was answered meanwhile, and returns
 /// the time since `begun`.
 fn others_are_answered(rig: &mut Rig, begun: u64, flooded: &mut Answered) -> Result<u64> {
@@ -293,9 +276,7 @@ pub(crate) fn smallest_frames(rig: &mut Rig, width_bits: u32) -> Result<()> {
         }
         frames.push(flooded.frame(Op::SendOnly, psn(place + 1), vec![], vec![]));
     }
-    rig.send(&frames);
-    let bits_per_ns = if width_bits == 512 { 100 } else { FLOOD_BITS_PER_NS };
-    rig.step_ns(wire_ns(&frames, bits_per_ns))?;
+    send_fast(rig, &frames, width_bits)?;
     let ended = rig.world().now_ps();
     let mut answers = Answered::default();
     let took = others_are_answered(rig, ended, &mut answers)?;

@@ -40,6 +40,7 @@ mod middle;
 mod numbers;
 mod own_atomics;
 mod own_reads;
+mod pace;
 mod pages;
 mod reads;
 mod recovery;
@@ -234,53 +235,40 @@ fn only_the_last_packet_comes_again_after_an_rnr_nak(width_bits: u32) -> Result<
     rig.finish()
 }
 
-fn a_cold_receive_queue_delays_no_other(width_bits: u32) -> Result<()> {
-    let mut rig = Rig::on_host(width_bits, 18, cold::EQES_LOG2, HostOptions::IDEAL)?;
-    let ended = cold::receives(&mut rig);
+/// Runs a scenario on an ideal host.
+fn on_ideal_host(width_bits: u32, seed: u64, scenario: impl FnOnce(&mut Rig) -> Result<()>) -> Result<()> {
+    let mut rig = Rig::on_host(width_bits, seed, cold::EQES_LOG2, HostOptions::IDEAL)?;
+    let ended = scenario(&mut rig);
     rig.explained(ended)?;
     rig.finish()
+}
+
+fn a_cold_receive_queue_delays_no_other(width_bits: u32) -> Result<()> {
+    on_ideal_host(width_bits, 18, cold::receives)
 }
 
 fn a_flooded_queue_pair_takes_its_share_only(width_bits: u32) -> Result<()> {
-    let mut rig = Rig::on_host(width_bits, 19, cold::EQES_LOG2, HostOptions::IDEAL)?;
-    let ended = cold::floods(&mut rig);
-    rig.explained(ended)?;
-    rig.finish()
+    on_ideal_host(width_bits, 19, cold::floods)
 }
 
 fn the_smallest_frames_leave_room_for_others(width_bits: u32) -> Result<()> {
-    let mut rig = Rig::on_host(width_bits, 20, cold::EQES_LOG2, HostOptions::IDEAL)?;
-    let ended = cold::smallest_frames(&mut rig, width_bits);
-    rig.explained(ended)?;
-    rig.finish()
+    on_ideal_host(width_bits, 20, |rig| cold::smallest_frames(rig, width_bits))
 }
 
 fn the_smallest_responses_leave_room_for_others(width_bits: u32) -> Result<()> {
-    let mut rig = Rig::on_host(width_bits, 23, cold::EQES_LOG2, HostOptions::IDEAL)?;
-    let ended = responses::smallest_responses(&mut rig, width_bits);
-    rig.explained(ended)?;
-    rig.finish()
+    on_ideal_host(width_bits, 23, |rig| responses::smallest_responses(rig, width_bits))
 }
 
 fn a_host_that_takes_no_writes_leaves_room_for_responses(width_bits: u32) -> Result<()> {
-    let mut rig = Rig::on_host(width_bits, 24, cold::EQES_LOG2, HostOptions::IDEAL)?;
-    let ended = responses::responses_of_a_stuck_host(&mut rig);
-    rig.explained(ended)?;
-    rig.finish()
+    on_ideal_host(width_bits, 24, responses::responses_of_a_stuck_host)
 }
 
 fn a_host_that_takes_no_writes_leaves_room_for_others(width_bits: u32) -> Result<()> {
-    let mut rig = Rig::on_host(width_bits, 21, cold::EQES_LOG2, HostOptions::IDEAL)?;
-    let ended = cold::stuck_host(&mut rig);
-    rig.explained(ended)?;
-    rig.finish()
+    on_ideal_host(width_bits, 21, cold::stuck_host)
 }
 
 fn frames_to_nobody_hold_no_room(width_bits: u32) -> Result<()> {
-    let mut rig = Rig::on_host(width_bits, 22, cold::EQES_LOG2, HostOptions::IDEAL)?;
-    let ended = cold::frames_to_nobody(&mut rig);
-    rig.explained(ended)?;
-    rig.finish()
+    on_ideal_host(width_bits, 22, cold::frames_to_nobody)
 }
 
 /// Runs a worked trace of protocol 3.12 with the card on one side, and then on the other.

@@ -1,5 +1,6 @@
 //! Responses that come faster than the requester takes them, while others wait for theirs.
 use crate::asker::Asker;
+use crate::pace::{send_fast, send_paced};
 use crate::rig::{IPV4, Rig, ensure_same};
 use anyhow::{Result, ensure};
 use rnic_driver::{RemoteMemory, RemoteRights, SendRequest};
@@ -26,9 +27,7 @@ const STUCK: usize = 700;
 const PMTU_BYTES: usize = 256;
 /// What the READs name. Nobody looks.
 const REMOTE: RemoteMemory = RemoteMemory { address: 0x1000, key: 7, bytes: (STUCK * PMTU_BYTES) as u64 };
-/// Rates of the wires, in bits a nanosecond, and the time after the flood in which the READs must have completed.
-const WIRE_512: u64 = 100;
-const WIRE_64: u64 = 10;
+/// Time after the flood in which the READs must have completed.
 const SOON_NS: u64 = 5_000;
 /// Time in which a card of 64 bits writes what its response buffer holds to the host: 64 KiB at 10 Gb/s.
 const DRAIN_NS: u64 = 60_000;
@@ -93,19 +92,6 @@ impl Answerer {
     }
 }
 
-/// Sends frames at a rate, and gives them the time that they take.
-fn send(rig: &Rig, frames: &[Vec<u8>], bits_per_ns: u64) -> Result<()> {
-    // Preamble, FCS and gap.
-    let wire_ns = |frames: &[Vec<u8>]| {
-        frames.iter().map(|frame| frame.len() as u64 + 24).sum::<u64>() * 8 / bits_per_ns + 1
-    };
-    for together in frames.chunks(16) {
-        rig.send(together);
-        rig.step_ns(wire_ns(together))?;
-    }
-    Ok(())
-}
-
 /// Takes the CQEs of READs, in order and with success; only those of this number of bytes.
 fn completed(rig: &mut Rig, bytes: usize) -> Result<usize> {
     let mut count = 0;
@@ -136,7 +122,7 @@ pub(crate) fn smallest_responses(rig: &mut Rig, width_bits: u32) -> Result<()> {
         }
         frames.push(flooded.ghost());
     }
-    send(rig, &frames, if width_bits == 512 { WIRE_512 } else { WIRE_64 })?;
+    send_fast(rig, &frames, width_bits)?;
     rig.step_ns(SOON_NS)?;
     let done = completed(rig, READ_BYTES)?;
     ensure!(done == READS, "{done} READs have completed {SOON_NS} ns after the flood");
@@ -178,8 +164,8 @@ pub(crate) fn responses_of_a_stuck_host(rig: &mut Rig) -> Result<()> {
             flooded.response(operation, place, data)
         })
         .collect();
-    send(rig, &packets, WIRE_64)?;
-    send(rig, &(0..READS).map(|number| other.answer(number)).collect::<Vec<_>>(), WIRE_64)?;
+    send_paced(rig, &packets)?;
+    send_paced(rig, &(0..READS).map(|number| other.answer(number)).collect::<Vec<_>>())?;
     ensure!(rig.completions()?.is_empty(), "READs have completed without their data");
     rig.world().host_mut(0).set_options(HostOptions::IDEAL);
     rig.step_ns(DRAIN_NS)?;
@@ -192,7 +178,7 @@ pub(crate) fn responses_of_a_stuck_host(rig: &mut Rig) -> Result<()> {
     println!("{dropped} of {STUCK} responses were dropped while the host took no writes");
 
     // The peer answers the rest.
-    send(rig, &packets[STUCK - dropped..], WIRE_64)?;
+    send_paced(rig, &packets[STUCK - dropped..])?;
     rig.step_ns(SOON_NS)?;
     ensure!(completed(rig, STUCK * PMTU_BYTES)? == 1, "the long READ has not completed");
     rig.exchange()?;

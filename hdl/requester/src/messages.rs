@@ -504,6 +504,8 @@ pub struct Retired {
     pub epoch: Bits<EPOCH_BITS>,
     /// The cursor stays there, and nothing is sent, until acknowledge wakes the queue pair.
     pub waits: Bit,
+    /// A message was completed in error, or the queue pair is in ERR or SQE: what has not begun is flushed.
+    pub has_failed: Bit,
 }
 
 /// Write of [`Begun`].

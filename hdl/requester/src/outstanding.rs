@@ -155,6 +155,7 @@ impl Logic for Outstanding {
             self.retired_counts.write_data.next.oldest_psn = bits(0);
             self.retired_counts.write_data.next.epoch = bits(0);
             self.retired_counts.write_data.next.waits = false;
+            self.retired_counts.write_data.next.has_failed = false;
         }
 
         self.begun_counts.read_enable.next = read.reads_begun;

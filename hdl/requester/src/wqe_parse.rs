@@ -66,6 +66,8 @@
 //!     went back.
 //! 17. Each time the cursor goes to the oldest message, a lap of wqe_fetch begins. An overrun counts only
 //!     if it was found in the lap of the cursor, and none ends the queue while messages are sent again.
+//! 18. After a message has left in error, nothing begins until the state changes: what is behind it completes as
+//!     flushed, so it must not be sent, nor its key be invalidated (protocol 2.10, 2.11).
 use crate::messages::{
     BLOCK_BITS, Begun, BegunWrite, FetchResume, KeptAnswer, KeptEvent, Link, ParsedWqe, Retired, RetiredRead,
     WqeSlot,

@@ -165,10 +165,21 @@ impl Run {
             End::OwnerWrong => {
                 let wrong = if self.random.random() { lasting.remote().key } else { key ^ 0x100 };
                 self.post(1, SendRequest::local_invalidate(9, wrong))?;
-                self.post(1, SendRequest::send(10).inline(b"never"))?;
+                let behind = self.random.random_range(1..8);
+                for wr_id in 10..10 + behind {
+                    self.post(1, SendRequest::send(wr_id).inline(b"never"))?;
+                }
                 let completion = self.completion(1, false)?;
                 ensure!(completion.status == CompletionStatus::LocalQueuePairOperation, "{completion:?}");
-                ensure!(self.completion(1, false)?.status == CompletionStatus::Flushed);
+                for _ in 0..behind {
+                    ensure!(self.completion(1, false)?.status == CompletionStatus::Flushed);
+                }
+                // What is flushed was not sent.
+                for _ in 0..32 {
+                    self.completions[0].extend(self.hosts[0].poll()?);
+                    self.hosts[0].function.idle();
+                }
+                ensure!(self.completions[0].is_empty(), "{:?}", self.completions[0]);
                 Ok(())
             }
         }

@@ -30,8 +30,6 @@ pub(super) struct Peer {
 /// Progress of the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Progress {
-    /// A message was completed in error, or the queue pair is in ERR: the others are flushed.
-    pub has_failed: Bit,
     /// The message of `failed_psn`, or the first one after it, fails when it is the oldest.
     pub will_fail: Bit,
     pub failed_psn: Bits<24>,
@@ -41,7 +39,8 @@ pub(super) struct Progress {
     pub head_from_home: Bits<BLOCK_BITS>,
     /// Messages of that block that have left, 0 to 8.
     pub head_count: Bits<4>,
-    /// Messages that have left, a count that is never reset, and the oldest unacknowledged PSN.
+    /// Messages that have left, a count that is never reset, the oldest unacknowledged PSN, and whether the others are
+    /// flushed.
     pub retired: Retired,
     /// Control has answered the LOCAL_INVALIDATE that is in the pool.
     pub is_invalidated: Bit,
@@ -111,7 +110,7 @@ pub(super) fn sends(state: Bits<3>) -> Bit {
 /// Says whether responses of the peer have no effect any more: what is left is flushed.
 #[kernel]
 pub(super) fn is_over(progress: Progress) -> Bit {
-    progress.has_failed || progress.awaits_last || progress.is_settled
+    progress.retired.has_failed || progress.awaits_last || progress.is_settled
 }
 
 /// Says whether an event concerns messages in flight; the others only set the path.
@@ -135,16 +134,18 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
     let queued = Progress { is_queued: true, ..progress };
     match event.kind {
         SetupKind::Life => Progress {
-            has_failed: progress.has_failed || has_ended,
             is_draining: true,
             wants_rewind: progress.wants_rewind && sends(event.state),
             awaits_peer: progress.awaits_peer && sends(event.state),
-            retired: Retired { waits: progress.retired.waits && sends(event.state), ..progress.retired },
+            retired: Retired {
+                waits: progress.retired.waits && sends(event.state),
+                has_failed: progress.retired.has_failed || has_ended,
+                ..progress.retired
+            },
             reports_drained: reports_drained(event, old_state, progress.reports_drained),
             ..queued
         },
         SetupKind::Restart => Progress {
-            has_failed: false,
             will_fail: false,
             is_invalidated: false,
             is_draining: true,
@@ -155,7 +156,12 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
             awaits_peer: false,
             awaits_last: false,
             is_settled: false,
-            retired: Retired { oldest_slot: bits::<WORK_INDEX_BITS>(0), waits: false, ..progress.retired },
+            retired: Retired {
+                oldest_slot: bits::<WORK_INDEX_BITS>(0),
+                waits: false,
+                has_failed: false,
+                ..progress.retired
+            },
             ..queued
         },
         _ => Progress {

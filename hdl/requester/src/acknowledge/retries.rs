@@ -132,8 +132,7 @@ impl Logic for Retries {
         let timeout = timeout_of(self.expired.val(), peer, progress, issued);
         let fails = fails_in(step, true, check, outcome, recovery, timeout);
         let retired = Retired { count: self.left_count.val(), ..progress.retired };
-        let turn =
-            Turn { retired, stays: self.stays.val(), has_failed: progress.has_failed, ..Default::default() };
+        let turn = Turn { retired, stays: self.stays.val(), ..Default::default() };
         let begun = Begun { count: issued.count, ..Default::default() };
         let closing = closing_of(turn, progress, peer, issued, begun);
 

@@ -894,6 +894,7 @@ impl World {
             });
         }
         assert_eq!(retired.reads, model.reads & 31);
+        assert_eq!(retired.has_failed, model.has_failed, "what has not begun is flushed");
         if left < 8 && retired.count != self.issued_seen.count {
             if model.may_be_written() && !model.awaits_last {
                 model.awaits_last = true;

@@ -38,8 +38,6 @@ pub(super) enum Verdict {
 /// A turn of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Turn {
-    /// A message was completed in error, or the queue pair is in ERR.
-    pub has_failed: Bit,
     /// A LOCAL_INVALIDATE has left in this turn.
     pub has_invalidated: Bit,
     /// First block of the chain.
@@ -88,7 +86,6 @@ pub(super) struct Closing {
 #[kernel]
 pub(super) fn begin_turn(progress: Progress, home: Bits<BLOCK_BITS>) -> Turn {
     Turn {
-        has_failed: progress.has_failed,
         has_invalidated: false,
         head: progress.head_from_home ^ home,
         head_count: progress.head_count,
@@ -252,7 +249,7 @@ pub(super) fn judge(
     let completion = select(is_denied, denied(message.completion), message.completion);
     Judged {
         message: OutstandingMessage { completion, ..message },
-        verdict: verdict_of(message, peer, progress, turn.has_failed, is_denied),
+        verdict: verdict_of(message, peer, progress, turn.retired.has_failed, is_denied),
         is_last: turn.retired.count + 1 == issued.count || !turn.left.any(),
     }
 }
@@ -273,7 +270,6 @@ pub(super) fn after_message(turn: Turn, judged: Judged) -> Turn {
     // One that leaves in silence is of another life of the queue pair.
     let follows = leaves && verdict != Verdict::Silent;
     Turn {
-        has_failed: turn.has_failed || is_error,
         has_invalidated: turn.has_invalidated || (leaves && judged.message.kind.is_local),
         head_count: select(leaves, turn.head_count + 1, turn.head_count),
         retired: Retired {
@@ -281,6 +277,7 @@ pub(super) fn after_message(turn: Turn, judged: Judged) -> Turn {
             reads: select(opens, turn.retired.reads + 1, turn.retired.reads),
             oldest_slot: select(follows, judged.message.next_slot, turn.retired.oldest_slot),
             oldest_psn: select(follows, judged.message.last_psn + 1, turn.retired.oldest_psn),
+            has_failed: turn.retired.has_failed || is_error,
             ..turn.retired
         },
         left: select(leaves, turn.left - 1, turn.left),
@@ -426,11 +423,11 @@ pub(super) fn closing_of(
         has_more,
         drains,
         continues: !turn.stays && (has_more || drains),
-        is_drained: progress.reports_drained && is_empty && !turn.has_failed,
+        is_drained: progress.reports_drained && is_empty && !turn.retired.has_failed,
         // After a wait the cursor goes on, also where nothing is left.
         rewinds: progress.wants_rewind
             && (turn.stays || (turn.retired.waits && !has_more))
-            && !turn.has_failed
+            && !turn.retired.has_failed
             && !turn.awaits_last
             && sends(peer.state),
         sends_last: turn.awaits_last && !progress.awaits_last,
@@ -485,7 +482,6 @@ pub(super) fn after_turn(
     home: Bits<BLOCK_BITS>,
 ) -> Progress {
     Progress {
-        has_failed: turn.has_failed,
         is_invalidated: progress.is_invalidated && !turn.has_invalidated,
         head_from_home: turn.head ^ home,
         head_count: turn.head_count,

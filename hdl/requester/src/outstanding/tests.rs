@@ -75,6 +75,7 @@ fn reads_see_the_writes_of_earlier_cycles() {
             oldest_psn: Stimulus::sample(&mut random),
             epoch: Stimulus::sample(&mut random),
             waits: random.random(),
+            has_failed: random.random(),
             count: Stimulus::sample(&mut random),
             reads: Stimulus::sample(&mut random),
             home_lap: random.random(),

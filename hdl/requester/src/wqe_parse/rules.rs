@@ -480,6 +480,14 @@ pub(super) fn waits_for_all(kind: SlotKind, follows_local: Bit, in_flight: Bits<
     is_early || is_behind
 }
 
+/// Says whether a WQE waits until the state changes: a message in error has left, and the queue pair is in ERR soon. A fence
+/// and a LOCAL_INVALIDATE wait only until what is before has left, so without this rule what is behind them would be sent, or
+/// its key invalidated, although it completes as flushed (protocol 2.10, 2.11).
+#[kernel]
+pub(super) fn waits_for_error(kind: SlotKind, retired: Retired) -> Bit {
+    kind.is_plain && retired.has_failed
+}
+
 /// Decides about a slot.
 #[kernel]
 pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, has_free: Bit) -> Decision {
@@ -501,7 +509,8 @@ pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, ha
         is_blocked: in_flight >= WINDOW
             || waits_for_block(block, send.is_reused, in_flight)
             || awaits_reads
-            || waits_for_all(kind, send.follows_local, in_flight),
+            || waits_for_all(kind, send.follows_local, in_flight)
+            || waits_for_error(kind, retired),
         awaits_reads,
         is_alone: in_flight == 0,
         ahead: psn::distance(send.next_psn, retired.una_psn),

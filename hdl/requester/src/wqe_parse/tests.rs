@@ -113,6 +113,8 @@ struct Expected {
     full_spans: usize,
     full_reads: usize,
     fenced: usize,
+    /// Held as a message in error had left.
+    failed: usize,
     /// Held before a LOCAL_INVALIDATE, and after it.
     local: [usize; 2],
     long: usize,
@@ -245,7 +247,9 @@ impl Model {
         let is_read_full = is_open && open >= read_atomic;
         let is_fenced = counts && slot.first.get_bit(8 + 2) && open > 0;
         let waits_for_all = counts && (is_local || self.follows_local) && in_flight > 0;
-        let waits = is_window_full || is_span_full || is_read_full || is_fenced || waits_for_all;
+        let has_failed = counts && seen.has_failed;
+        let waits =
+            is_window_full || is_span_full || is_read_full || is_fenced || waits_for_all || has_failed;
         let Some(block) = block.filter(|_| takes && !waits) else {
             expected.takes_free = false;
             if slot.ends_burst {
@@ -257,6 +261,7 @@ impl Model {
                 expected.full_spans += usize::from(is_span_full);
                 expected.full_reads += usize::from(is_read_full);
                 expected.fenced += usize::from(is_fenced);
+                expected.failed += usize::from(has_failed);
                 expected.local[0] += usize::from(is_local);
                 expected.local[1] += usize::from(!is_local && waits_for_all);
                 self.is_held = true;
@@ -721,9 +726,15 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 chain.head_count += 1;
                 chain.retired.count = chain.retired.count + 1;
             }
+            chain.retired.has_failed |= changes > 0.0 && random.random_bool(0.05);
             if has_freed || chain.retired.count == u64::from(chain.issued_count) {
                 may_wake = Some(number);
             }
+        }
+        // After a message in error, the state changes.
+        if chain.retired.has_failed && random.random_bool(0.02) {
+            chain.retired.has_failed = false;
+            may_wake = Some(number);
         }
         bench.tick();
     }
@@ -736,17 +747,18 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
 #[test]
 fn wqes_leave_once_and_in_order_with_few_blocks() {
     let (mut stale, mut full_spans, mut full_reads, mut fenced) = (0, 0, 0, 0);
-    let mut local = [0, 0];
+    let (mut local, mut failed) = ([0, 0], 0);
     for stalls in Stalls::ALL {
         let expected = runs(QUEUES, 2, 0.05, 4000, 0.01, stalls);
         assert!(expected.held > 5 && expected.long > 5, "{} {}", expected.held, expected.long);
         (stale, full_spans) = (stale + expected.stale, full_spans + expected.full_spans);
         (full_reads, fenced) = (full_reads + expected.full_reads, fenced + expected.fenced);
+        failed += expected.failed;
         local = [local[0] + expected.local[0], local[1] + expected.local[1]];
         assert!(expected.served > 5 && expected.refilled > 2, "{} {}", expected.served, expected.refilled);
     }
     assert!(stale > 0 && full_spans > 3, "{stale} {full_spans}");
-    assert!(full_reads > 10 && fenced > 10, "{full_reads} {fenced}");
+    assert!(full_reads > 10 && fenced > 10 && failed > 10, "{full_reads} {fenced} {failed}");
     assert!(local.iter().all(|&count| count > 10), "{local:?}");
 }
 

@@ -22,6 +22,7 @@ fn progress() -> Progress {
             oldest_psn: bits(4),
             epoch: bits(9),
             waits: false,
+            has_failed: false,
         },
         is_invalidated: true,
         head_count: bits(4),
@@ -40,7 +41,7 @@ fn events_of_state_and_psn_concern_messages_in_flight() {
 
 #[test]
 fn err_and_sqe_flush_and_a_restart_forgets_failures() {
-    let failed = Progress { has_failed: true, ..progress() };
+    let failed = Progress { retired: Retired { has_failed: true, ..progress().retired }, ..progress() };
     // Kind, state, the record before; all are flushed, a failure is to come, the answer of control is known.
     for (kind, state, before, has_failed, will_fail, is_invalidated) in [
         (Life, Error, progress(), true, true, true),
@@ -55,12 +56,12 @@ fn err_and_sqe_flush_and_a_restart_forgets_failures() {
     ] {
         let after = after_setup(before, event(kind, 5, state, 3), bits(ReadyToSend as u64));
         let name = format!("{kind:?} {state:?}");
-        assert_eq!((after.has_failed, after.will_fail), (has_failed, will_fail), "{name}");
+        assert_eq!((after.retired.has_failed, after.will_fail), (has_failed, will_fail), "{name}");
         assert_eq!(after.is_invalidated, is_invalidated, "{name}");
         assert_eq!((after.is_queued, after.is_draining), (true, true), "{name}");
         // The slots begin anew with a restart.
         let slot = if kind == Restart { bits(0) } else { before.retired.oldest_slot };
-        let retired = Retired { oldest_slot: slot, ..before.retired };
+        let retired = Retired { oldest_slot: slot, has_failed, ..before.retired };
         assert_eq!((after.retired, after.head_count), (retired, before.head_count), "{name}");
     }
     let psn = SetupEvent { psn: bits(0x123), ..event(SendPsn, 5, Error, 3) };

@@ -33,7 +33,7 @@ fn expired(attempt: u64) -> Expired {
 fn an_expiry_counts_while_nothing_has_happened_and_something_is_in_flight() {
     use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain};
     let rts = peer(ReadyToSend, 7);
-    let failed = Progress { has_failed: true, ..progress(2) };
+    let failed = Progress { retired: Retired { has_failed: true, ..progress(2).retired }, ..progress(2) };
     for (expired, peer, progress, issued, counts, is_stale) in [
         (expired(2), rts, progress(2), issued(), true, false),
         (expired(2), peer(SendQueueDrain, 7), progress(2), issued(), true, false),
@@ -200,8 +200,8 @@ fn a_peer_that_is_not_ready_is_waited_for_as_often_as_the_queue_pair_allows() {
 #[test]
 fn the_timer_runs_for_the_oldest_psn_until_a_message_is_in_error() {
     for (has_failed, kind) in [(false, TimerKind::Ack), (true, TimerKind::Stop)] {
-        let retired = Retired { epoch: bits(0xfe), ..progress(5).retired };
-        let set = timer_set_of(bits(9), Progress { has_failed, retired, ..progress(5) });
+        let retired = Retired { epoch: bits(0xfe), has_failed, ..progress(5).retired };
+        let set = timer_set_of(bits(9), Progress { retired, ..progress(5) });
         let (una_psn, attempt, epoch) = (bits(UNA), bits(5), bits(0xfe));
         let order = TimerOrder { kind, rnr_code: bits(0), una_psn, attempt, epoch };
         assert_eq!(set, TimerSet { queue_pair: bits(9), order });

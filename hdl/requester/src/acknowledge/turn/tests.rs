@@ -100,7 +100,7 @@ fn messages_complete_in_order_with_the_first_error_and_are_flushed_after_it() {
         ),
     ];
     for (name, message, peer, progress, has_failed, expected) in rows {
-        let turn = Turn { has_failed, ..Turn::default() };
+        let turn = Turn { retired: Retired { has_failed, ..Retired::default() }, ..Turn::default() };
         let judged = judge(message, peer, progress, turn, Issued::default());
         assert_eq!(judged.verdict, expected, "{name}");
         let is_denied = message.kind.is_local && progress.is_denied;
@@ -249,7 +249,7 @@ fn a_message_that_leaves_moves_the_counts_and_one_that_stays_does_not() {
         let name = format!("{verdict:?} {}", message.is_open);
         assert_eq!((after.retired.count, after.retired.reads), (bits(leaves), bits(reads)), "{name}");
         assert_eq!((after.head_count, after.left), (bits(2 + leaves), bits(7 - leaves)), "{name}");
-        assert_eq!((after.has_failed, after.has_invalidated), (fails, invalidated), "{name}");
+        assert_eq!((after.retired.has_failed, after.has_invalidated), (fails, invalidated), "{name}");
         assert_eq!((after.stays, after.frees), (leaves == 0, reads == 1), "{name}");
         assert_eq!(after.awaits_last, verdict == AwaitsLast, "{name}");
         let idle =
@@ -362,8 +362,8 @@ fn the_cursor_goes_back_once_what_was_acknowledged_has_left() {
         (true, true, true, false, Error, false, true),
         (false, true, true, false, ReadyToSend, false, false),
     ] {
-        let retired = Retired { epoch: bits(255), ..Retired::default() };
-        let turn = Turn { stays, has_failed, retired, ..Turn::default() };
+        let retired = Retired { epoch: bits(255), has_failed, ..Retired::default() };
+        let turn = Turn { stays, retired, ..Turn::default() };
         let progress = Progress { wants_rewind: wants, ..Progress::default() };
         let peer = Peer { state: bits(state as u64), ..Peer::default() };
         let issued = Issued { count: bits(has_more.into()), ..Issued::default() };
@@ -437,7 +437,7 @@ fn sqd_is_reported_when_nothing_is_left_and_nothing_failed() {
     for (reports, behind, has_failed, expected) in
         [(true, 0, false, true), (false, 0, false, false), (true, 1, false, false), (true, 0, true, false)]
     {
-        let turn = Turn { has_failed, ..Turn::default() };
+        let turn = Turn { retired: Retired { has_failed, ..Retired::default() }, ..Turn::default() };
         let progress = Progress { reports_drained: reports, ..Progress::default() };
         let begun = Begun { count: bits(behind), is_held: false };
         let closing = closing_of(turn, progress, Peer::default(), Issued::default(), begun);
@@ -452,17 +452,15 @@ fn the_record_after_a_turn_is_where_the_turn_ended() {
     let home = bits::<BLOCK_BITS>(77);
     for (has_invalidated, answered) in [(false, true), (true, false)] {
         let turn = Turn {
-            has_failed: true,
             has_invalidated,
             head: bits(900),
             head_count: bits(3),
-            retired: Retired { count: bits(9), ..Retired::default() },
+            retired: Retired { count: bits(9), has_failed: true, ..Retired::default() },
             ..Turn::default()
         };
         let before = Progress { is_invalidated: true, will_fail: true, ..Progress::default() };
         let after = after_turn(before, turn, Closing::default(), home);
         let expected = Progress {
-            has_failed: true,
             is_invalidated: answered,
             head_from_home: bits::<BLOCK_BITS>(900) ^ home,
             head_count: bits(3),

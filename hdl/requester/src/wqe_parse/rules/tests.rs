@@ -291,6 +291,34 @@ fn a_local_invalidate_waits_for_all_and_all_wait_for_it() {
 }
 
 #[test]
+fn nothing_begins_after_a_message_in_error_but_what_is_flushed() {
+    use QpState::{Error, ReadyToSend};
+    use WqeOpcode::{LocalInvalidate, Read, Send as SendOpcode};
+    const FENCE: u8 = rnic_layout::queue::send::FENCE;
+    // Opcode, flags, what is before it, the state; nothing is in flight any more. It waits.
+    for (opcode, flags, follows_local, state, waits) in [
+        (SendOpcode, 0, true, ReadyToSend, true),
+        (SendOpcode, FENCE, false, ReadyToSend, true),
+        (Read, 0, false, ReadyToSend, true),
+        (LocalInvalidate, 0, false, ReadyToSend, true),
+        (SendOpcode, 0, true, Error, false),
+        (LocalInvalidate, 0, false, Error, false),
+    ] {
+        let send = Send { follows_local, ..send() };
+        let decide_after = |has_failed| {
+            let retired = Retired { has_failed, ..idle() };
+            decide(slot(opcode, flags, 0), life(state), send, retired, true)
+        };
+        assert_eq!(decide_after(true).is_blocked, waits, "{opcode:?} {flags} {state:?}");
+        assert!(!decide_after(true).awaits_reads, "no READ wakes it");
+        assert!(!decide_after(false).is_blocked, "{opcode:?} {flags} {state:?}");
+        let bad = WqeSlot { is_unreadable: true, ..slot(opcode, flags, 0) };
+        let retired = Retired { has_failed: true, ..idle() };
+        assert!(!decided(bad, send, retired).is_blocked, "what is not sent waits for nothing");
+    }
+}
+
+#[test]
 fn the_window_of_messages_holds_a_queue_pair() {
     for (in_flight, waits) in [(0, false), (WINDOW - 1, false), (WINDOW, true), (WINDOW + 1, true)] {
         let send = Send { message_count: idle().count + in_flight, ..send() };

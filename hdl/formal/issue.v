@@ -22,7 +22,7 @@
         f_started <= 1;
         if (sweep[10]) begin
             if (sweep[9:0] == \nows.f_address ) f_epoch <= 0;
-        end else if (retired[105] && retired[9:0] == \nows.f_address ) f_epoch <= retired[103:96];
+        end else if (retired[106] && retired[9:0] == \nows.f_address ) f_epoch <= retired[103:96];
         if (step == Step_Begin) f_at_front <= f_epoch;
         if (f_started && $past(!reset && packet_valid && !packet_ready)) begin
             assume (packet_valid);

@@ -371,7 +371,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "requester-psn-without-wrap",
         Kind::WrongWidth,
-        ("acknowledge", "check_of_ahead", "(arrival[28:5] < progresses_read_data[102:79]) ? 24'h800000 : @"),
+        ("acknowledge", "check_of_ahead", "(arrival[28:5] < progresses_read_data[101:78]) ? 24'h800000 : @"),
         "a response behind the wrap of the PSN is stale",
         "endpoint",
     ),

@@ -328,14 +328,14 @@ fn acknowledged_is_visible(rig: &mut Rig) -> Result<()> {
 /// When LOCAL_INVALIDATE completes, no access to the key is in flight, however far a WRITE of the peer has come before it
 /// (protocol 2.10).
 fn invalidated_is_at_rest(rig: &mut Rig) -> Result<()> {
-    const ROUNDS: u32 = 14;
+    const ROUNDS: u32 = 42;
     let mut written = 0;
     for round in 0..ROUNDS {
         let region = rig.domain.share_invalidatable(LATE_BYTES, RemoteRights::WRITE)?;
         let mut play = Play::new(rig, RemoteRights::WRITE, None)?;
         let bytes = late_bytes(round);
         play.post([SendRequest::local_invalidate(0, region.remote().key).signalled()])?;
-        play.rig.step_ns(150 * u64::from(round))?;
+        play.rig.step_ns(50 * u64::from(round))?;
         play.send_write(&region, 0, bytes.clone());
         let mut steps = 0;
         while play.done.is_empty() {

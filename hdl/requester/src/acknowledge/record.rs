@@ -127,19 +127,27 @@ pub(super) fn reports_drained(event: SetupEvent, old_state: Bits<3>, reports_dra
     is_drain && event.path.drain_notify && (is_transition || reports_drained)
 }
 
+/// Says whether an event takes a queue pair out of SQE: what comes after it is sent again (UC and UD; protocol 3.10).
+#[kernel]
+pub(super) fn leaves_error(event: SetupEvent, old_state: Bits<3>) -> Bit {
+    old_state == QpState::SendQueueError as u64 && event.state == QpState::ReadyToSend as u64
+}
+
 /// Record after an event.
 #[kernel]
 pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits<3>) -> Progress {
     let has_ended = event.state == QpState::Error as u64 || event.state == QpState::SendQueueError as u64;
+    let stays = !leaves_error(event, old_state);
     let queued = Progress { is_queued: true, ..progress };
     match event.kind {
         SetupKind::Life => Progress {
+            will_fail: progress.will_fail && stays,
             is_draining: true,
             wants_rewind: progress.wants_rewind && sends(event.state),
             awaits_peer: progress.awaits_peer && sends(event.state),
             retired: Retired {
                 waits: progress.retired.waits && sends(event.state),
-                has_failed: progress.retired.has_failed || has_ended,
+                has_failed: (progress.retired.has_failed && stays) || has_ended,
                 ..progress.retired
             },
             reports_drained: reports_drained(event, old_state, progress.reports_drained),

@@ -239,6 +239,7 @@ impl Model {
     fn takes_event(&mut self, event: SetupEvent) {
         let drained = QpState::SendQueueDrain as u64;
         let was_draining = self.event.state == drained;
+        let was_in_error = self.event.state == QpState::SendQueueError as u64;
         self.event = event;
         if [SetupKind::Life, SetupKind::Restart].contains(&event.kind) {
             let begins = event.kind == SetupKind::Life && event.state == drained && event.path.drain_notify;
@@ -246,6 +247,9 @@ impl Model {
         }
         match event.kind {
             SetupKind::Life => {
+                if was_in_error && event.state == QpState::ReadyToSend as u64 {
+                    (self.has_failed, self.failure) = (false, None);
+                }
                 self.has_failed |=
                     [QpState::Error as u64, QpState::SendQueueError as u64].contains(&event.state.to_u64());
             }
@@ -1561,6 +1565,25 @@ fn a_queue_pair_in_sqd_says_once_that_nothing_is_left() {
         assert_eq!(world.drained(), 2);
     }
     world.check();
+}
+
+/// What was in flight in SQE is flushed; after RTS messages complete as their peer says.
+#[test]
+fn after_sqe_and_rts_messages_complete_again() {
+    let mut world = World::roomy(Stalls::None);
+    world.post(5, 3);
+    world.move_to(5, QpState::SendQueueError);
+    world.cycles_until(3);
+    world.move_to(5, QpState::ReadyToSend);
+    (0..20).for_each(|_| world.live(CALM));
+    world.post(5, 2);
+    world.acknowledge(5, 1);
+    world.cycles_until(5);
+    let statuses: Vec<_> = world.completions.received.iter().map(|token| token.status.to_u64()).collect();
+    let (flushed, success) = (CompletionStatus::Flushed as u64, CompletionStatus::Success as u64);
+    assert_eq!(statuses, [flushed, flushed, flushed, success, success]);
+    world.check();
+    world.rest();
 }
 
 #[test]

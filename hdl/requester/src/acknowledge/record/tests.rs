@@ -71,6 +71,24 @@ fn err_and_sqe_flush_and_a_restart_forgets_failures() {
 }
 
 #[test]
+fn from_sqe_to_rts_a_failure_is_forgotten_and_by_no_other_change_of_state() {
+    let retired = Retired { has_failed: true, ..progress().retired };
+    let failed = Progress { retired, ..progress() };
+    for (old, new, expected) in [
+        (SendQueueError, ReadyToSend, false),
+        (SendQueueError, SendQueueError, true),
+        (SendQueueError, Error, true),
+        (SendQueueError, Reset, true),
+        (Error, ReadyToSend, true),
+        (ReadyToSend, ReadyToSend, true),
+        (SendQueueDrain, ReadyToSend, true),
+    ] {
+        let after = after_setup(failed, event(Life, 5, new, 3), bits(old as u64));
+        assert_eq!((after.retired.has_failed, after.will_fail), (expected, expected), "{old:?} to {new:?}");
+    }
+}
+
+#[test]
 fn sqd_reports_once_for_each_transition_and_only_where_the_path_asks() {
     // New state, old state, the path asks, the event was still to come.
     for (state, old, asks, pending, expected) in [

@@ -10,7 +10,7 @@
 //! ```text
 //!             free (512 entries) <──────────────────────────────────────────┐
 //!               v                                                           │
-//!  admitted ──┬─> tokens, operands, asks [entry] ──────────────────────┐    │
+//!  admitted ─[]┬─> tokens, operands, asks [entry] ──────────────────────┐    │
 //!     ^       ├─> order (32) ──> event ──> Read ──> Act ──────────────┴─> pass ──> scatter
 //!     │       └─> AskGate ──> request ──> rq_prefetch ──> answer ─────^ │
 //!     └── Pause       ^                       ^       lists (one word a ├──> append: links[tail] = entry
@@ -42,7 +42,8 @@
 //! A packet that admission has dropped is here only because its payload waits in the receive buffer. It passes at once,
 //! whatever is parked: so packets that nobody wants hold neither entries nor cells.
 //!
-//! Latency 3 cycles from `admitted` to `passed`, and with a receive WQE 9. One event a cycle, so three cycles for a packet that
+//! Latency 4 cycles from `admitted` to `passed`, and with a receive WQE 10; the first of them is a register, since the decision of
+//! admission is as deep as the choice that is made here. One event a cycle, so three cycles for a packet that
 //! is parked and one for every other packet; scatter takes one in three. A list of one ring is emptied at 3.04 cycles a
 //! packet while others come, which is faster than they come from one sender (3.4), and at 2 alone.
 //!
@@ -131,7 +132,7 @@ pub struct Park {
     /// From admission; `ready` is a function of registers. A packet that was begun when it was high is taken, if it comes within
     /// four cycles and none does before.
     pub admitted: StreamRx<Admission>,
-    /// From admission: ring of the packet that may come in the next cycle.
+    /// From admission: ring of the packet that may come in the next cycle, and of the one that comes.
     pub next_ring: Signal<In, Bits<RING_BITS>>,
     /// To admission: the ring has its share of what is parked; of the ring that `next_ring` was a cycle ago; a function of registers.
     pub exceeds_share: Signal<Out, Bit>,
@@ -176,6 +177,9 @@ pub struct Park {
     #[init(Reg::new(true))]
     is_clearing: Reg<Bit>,
     sweep: Reg<Bits<RING_BITS>>,
+    /// A packet enters, which came in the cycle before.
+    has_admission: Reg<Bit>,
+    admission: DFF<Admission>,
     has_event: Reg<Bit>,
     event: DFF<Event>,
     /// A packet waits for scatter; it has asked.
@@ -204,11 +208,15 @@ impl Logic for Park {
         self.wake_queue.number.next = self.woken.val();
 
         // In: a packet is written into a free entry. Turns leave room in `order` for those that admission has begun.
-        let admission = self.admitted.beat.val();
+        self.has_admission.d.next = self.admitted.valid.val();
+        self.admission.d.next = self.admitted.beat.val();
+        let admission = self.admission.q.val();
+        let enters = self.has_admission.q.val();
+        let is_last_free = enters && !self.free.level.val().get_bits::<ENTRY_BITS>(1).any();
         let level = self.order.level.val();
         let may_admit = !(level.get_bit(5) || level.get_bits::<2>(3).all());
-        self.admitted.ready.next = may_admit && self.free.tx.valid.val() && !self.pause.pauses.val();
-        let enters = self.admitted.valid.val();
+        self.admitted.ready.next =
+            may_admit && self.free.tx.valid.val() && !is_last_free && !self.pause.pauses.val();
         let entry = self.free.tx.beat.val();
         self.free.tx.ready.next = enters;
         self.tokens.write_enable.next = enters;

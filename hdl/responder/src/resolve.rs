@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Three cycles a packet, one more for each access answer after the first; for a SEND with Invalidate two more
-//! and those that control takes. A packet is finished before the next one is looked at, so the next one finds
+//! and those that control takes. What does not need the answers is judged in Gather, from the verdict that was read, so Emit
+//! begins at registers. A packet is finished before the next one is looked at, so the next one finds
 //! the verdict on it.
 //!
 //! 1. Every packet that has payload, a completion or a reply becomes one command to place, in the order of the
@@ -42,7 +43,8 @@
 use crate::messages::{AtomicOperands, AtomicRequest, Decision, ResolveCounts, Scattered, Stop};
 use command::{addresses_of, place_command_of, read_request_of};
 use outcome::{
-    Verdict, asks_again, counts_of, has_completion, has_reply, outcome_of, verdict_after, verdict_before,
+    Judgement, Verdict, asks_again, counts_of, has_completion, has_reply, judgement_of, outcome_of,
+    verdict_after, verdict_before,
 };
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
@@ -62,7 +64,7 @@ mod tests;
 enum Step {
     /// Waits for a packet.
     Load,
-    /// Takes its access answers.
+    /// Reads the verdict on its queue pair, and takes its access answers, if it has any.
     Gather,
     /// Asks control to invalidate a key, if the packet can be executed.
     Ask,
@@ -112,6 +114,8 @@ pub struct Resolve {
     packet: DFF<Scattered>,
     /// Access answers that are outstanding.
     left: DFF<Bits<2>>,
+    /// Of the packet, from the cycle after the verdict was read on.
+    judged: DFF<Judgement>,
     /// An access was refused.
     refused: DFF<Bit>,
     /// The key must not be invalidated.
@@ -149,38 +153,39 @@ impl Logic for Resolve {
             self.left.d.next = offered.answer_count;
             self.refused.d.next = false;
             self.denied.d.next = false;
-            self.step.d.next = if offered.answer_count.any() {
-                Step::Gather
-            } else if offered.packet.with_invalidate {
-                Step::Ask
-            } else {
-                Step::Emit
-            };
+            self.step.d.next = Step::Gather;
         }
 
         // The newest address enters at the end: one answer is in the last register, two are in the last two.
+        let gathers = step == Step::Gather;
+        let left = self.left.q.val();
+        let takes_answer = gathers && left.any() && self.access_answer.valid.val();
         let answer = self.access_answer.beat.val();
-        self.access_answer.ready.next = step == Step::Gather;
-        if step == Step::Gather && self.access_answer.valid.val() {
+        self.access_answer.ready.next = gathers && left.any();
+        if takes_answer {
             self.addresses[2].d.next = answer.device_address;
             self.addresses[1].d.next = self.addresses[2].q.val();
             self.addresses[0].d.next = self.addresses[1].q.val();
             self.refused.d.next = self.refused.q.val() || !answer.ok;
-            self.left.d.next = self.left.q.val() - 1;
-            if self.left.q.val() == 1 {
-                self.step.d.next = select(self.packet.q.val().packet.with_invalidate, Step::Ask, Step::Emit);
-            }
+            self.left.d.next = left - 1;
         }
-
-        // The outcome.
         let scattered = self.packet.q.val();
         let packet = scattered.packet;
         let fault = scattered.fault;
+        if gathers && (!left.any() || (takes_answer && left == 1)) {
+            self.step.d.next = select(packet.with_invalidate, Step::Ask, Step::Emit);
+        }
+        if gathers {
+            let before = verdict_before(packet, self.verdicts.read_data.val());
+            self.judged.d.next = judgement_of(packet, fault, before);
+        }
+
+        // The outcome.
+        let judged = self.judged.q.val();
+        let before = judged.before;
         let last_address = self.addresses[2].q.val();
         let is_misaligned = packet.is_atomic && last_address.get_bits::<3>(0).any();
-        let before = verdict_before(packet, self.verdicts.read_data.val());
-        let outcome =
-            outcome_of(packet, fault, before, self.refused.q.val() || is_misaligned, self.denied.q.val());
+        let outcome = outcome_of(packet, judged, self.refused.q.val() || is_misaligned, self.denied.q.val());
         let completes = has_completion(packet, fault, before, outcome);
         let replies = has_reply(packet, before, outcome);
 

@@ -226,11 +226,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "refused-invalidation-ignored",
         Kind::Lost,
-        (
-            "resolve",
-            "outcome_of_is_kept_out",
-            "outcome_of_is_tried && outcome_of_is_good && outcome_of_refused",
-        ),
+        ("resolve", "outcome_of_is_kept_out", "@ && outcome_of_refused"),
         "a SEND with Invalidate of a key that stays gets no answer",
         "frames",
     ),

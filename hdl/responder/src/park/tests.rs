@@ -320,10 +320,10 @@ fn packets_of_other_rings_pass_one_that_waits() {
 }
 
 #[test]
-fn a_packet_passes_in_three_cycles_and_one_with_a_wqe_in_nine() {
+fn a_packet_passes_in_four_cycles_and_one_with_a_wqe_in_ten() {
     let mut machine = Machine::new(Stalls::None);
     (machine.rings[0].here, machine.rings[0].reading) = (100, 100);
-    for (sort, latency) in [(Sort::Plain, 3), (Sort::Dropped, 3), (Sort::Taking, ANSWER_CYCLES + 3)] {
+    for (sort, latency) in [(Sort::Plain, 4), (Sort::Dropped, 4), (Sort::Taking, ANSWER_CYCLES + 4)] {
         machine.admit(0, sort);
         let from = machine.cycle + 1;
         machine.settle();

@@ -18,6 +18,24 @@ pub(super) struct Verdict {
     pub holds: Bit,
 }
 
+/// What is known of a packet from its decision, its receive WQE and the packets before it. At most one of `is_late`,
+/// `is_invalid`, `is_broken` and `is_good` is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Judgement {
+    /// Outcome of the earlier packets of its generation.
+    pub before: Verdict,
+    /// As in [`Outcome`].
+    pub is_stale: Bit,
+    /// As in [`Outcome`].
+    pub is_late: Bit,
+    /// As in [`Outcome`].
+    pub is_invalid: Bit,
+    /// As in [`Outcome`].
+    pub is_broken: Bit,
+    /// It is executed, unless the memory or the key that it names forbids it.
+    pub is_good: Bit,
+}
+
 /// Outcome of a packet. At most one of `is_late`, `is_invalid`, `is_broken`, `is_kept_out` and `is_done` is
 /// set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -51,16 +69,9 @@ pub(super) fn verdict_before(packet: Admitted, found: Verdict) -> Verdict {
     }
 }
 
-/// Decides what happens to a packet. `refused` says that memory which it names is not accessible, `denied` that
-/// the key which it invalidates must not be invalidated.
+/// Judges a packet before its access answers are there.
 #[kernel]
-pub(super) fn outcome_of(
-    packet: Admitted,
-    fault: ReceiveWqeFault,
-    before: Verdict,
-    refused: Bit,
-    denied: Bit,
-) -> Outcome {
+pub(super) fn judgement_of(packet: Admitted, fault: ReceiveWqeFault, before: Verdict) -> Judgement {
     // The receive WQE of its message never arrived.
     let is_orphan = packet.uses_held && !before.holds && !before.failed && packet.decision != Decision::Flush;
     let is_stale = fault == ReceiveWqeFault::Stale || is_orphan;
@@ -70,20 +81,32 @@ pub(super) fn outcome_of(
         && !is_stale;
     let is_tried = packet.decision == Decision::Execute && !before.failed && !is_stale;
     let is_good = fault == ReceiveWqeFault::Good;
-    let is_invalid = packet.decision == Decision::Refuse && !before.failed && !is_stale;
-    let is_broken = is_tried && !is_good;
-    let may_be_done = is_tried && is_good && !refused;
-    let is_kept_out = is_tried && is_good && (refused || denied);
-    Outcome {
+    Judgement {
+        before,
         is_stale,
         is_late: is_packet && before.failed,
-        is_invalid,
-        is_broken,
+        is_invalid: packet.decision == Decision::Refuse && !before.failed && !is_stale,
+        is_broken: is_tried && !is_good,
+        is_good: is_tried && is_good,
+    }
+}
+
+/// Decides what happens to a packet. `refused` says that memory which it names is not accessible, `denied` that
+/// the key which it invalidates must not be invalidated.
+#[kernel]
+pub(super) fn outcome_of(packet: Admitted, judged: Judgement, refused: Bit, denied: Bit) -> Outcome {
+    let may_be_done = judged.is_good && !refused;
+    let is_kept_out = judged.is_good && (refused || denied);
+    Outcome {
+        is_stale: judged.is_stale,
+        is_late: judged.is_late,
+        is_invalid: judged.is_invalid,
+        is_broken: judged.is_broken,
         is_kept_out,
         is_local: packet.is_send && !denied,
         may_be_done,
         is_done: may_be_done && !denied,
-        fails: is_invalid || is_broken || is_kept_out,
+        fails: judged.is_invalid || judged.is_broken || is_kept_out,
     }
 }
 
@@ -193,6 +216,16 @@ mod tests {
         Admitted { decision, takes_wqe: true, is_send: true, ends: true, ..Admitted::default() }
     }
 
+    fn outcome_after(
+        packet: Admitted,
+        fault: ReceiveWqeFault,
+        before: Verdict,
+        refused: bool,
+        denied: bool,
+    ) -> Outcome {
+        outcome_of(packet, judgement_of(packet, fault, before), refused, denied)
+    }
+
     /// The names of the flags that are set.
     fn flags(outcome: Outcome) -> Vec<&'static str> {
         [
@@ -232,7 +265,7 @@ mod tests {
             (Drop, Good, FAILED, false, false, &[]),
         ];
         for (decision, fault, before, refused, denied, expected) in rows {
-            let outcome = outcome_of(packet(decision), fault, before, refused, denied);
+            let outcome = outcome_after(packet(decision), fault, before, refused, denied);
             assert_eq!(flags(outcome), expected, "{decision:?} {fault:?} {before:?} {refused} {denied}");
         }
     }
@@ -247,7 +280,7 @@ mod tests {
             (false, CLEAN, Execute, false),
         ] {
             let packet = Admitted { uses_held, takes_wqe: false, ..packet(decision) };
-            assert_eq!(outcome_of(packet, Good, before, false, false).is_stale, is_stale);
+            assert_eq!(outcome_after(packet, Good, before, false, false).is_stale, is_stale);
         }
     }
 
@@ -272,16 +305,16 @@ mod tests {
             (true, Good, false, true, Status::RemoteAccess, NAK_ACCESS),
         ] {
             let packet = Admitted { is_send, syndrome: bits(0x1f), ..packet(Execute) };
-            let outcome = outcome_of(packet, fault, CLEAN, refused, denied);
+            let outcome = outcome_after(packet, fault, CLEAN, refused, denied);
             assert_eq!(status_of(packet, fault, outcome), bits(status as u64));
             assert_eq!(syndrome_of(packet, fault, outcome), bits(syndrome));
         }
         let refused = Admitted { syndrome: bits(NAK_INVALID), ..packet(Refuse) };
-        let outcome = outcome_of(refused, Good, CLEAN, false, false);
+        let outcome = outcome_after(refused, Good, CLEAN, false, false);
         assert_eq!(status_of(refused, Good, outcome), bits(Status::RemoteInvalidRequest as u64));
         assert_eq!(syndrome_of(refused, Good, outcome), bits(NAK_INVALID));
         for (decision, before) in [(Flush, CLEAN), (Execute, FAILED), (Refuse, FAILED)] {
-            let outcome = outcome_of(packet(decision), Good, before, false, false);
+            let outcome = outcome_after(packet(decision), Good, before, false, false);
             assert_eq!(status_of(packet(decision), Good, outcome), bits(Status::Flushed as u64));
         }
     }
@@ -307,7 +340,7 @@ mod tests {
             (write, Good, CLEAN, true, false),
             (last_wqe, Good, FAILED, false, true),
         ] {
-            let outcome = outcome_of(packet, fault, before, refused, false);
+            let outcome = outcome_after(packet, fault, before, refused, false);
             assert_eq!(has_completion(packet, fault, before, outcome), expected, "{packet:?} {fault:?}");
         }
     }
@@ -326,7 +359,7 @@ mod tests {
             (Drop, true, CLEAN, false, false),
         ] {
             let packet = Admitted { has_reply: asked, ..packet(decision) };
-            let outcome = outcome_of(packet, Good, before, refused, false);
+            let outcome = outcome_after(packet, Good, before, refused, false);
             assert_eq!(has_reply(packet, before, outcome), expected, "{decision:?} {asked} {before:?}");
         }
     }
@@ -340,11 +373,11 @@ mod tests {
             (Refuse, true, false, 7),
         ] {
             let packet = Admitted { ends, msn: bits(7), ..packet(decision) };
-            let outcome = outcome_of(packet, Good, CLEAN, refused, false);
+            let outcome = outcome_after(packet, Good, CLEAN, refused, false);
             assert_eq!(reply_msn(packet, outcome), bits(msn));
         }
         let zero = packet(Execute);
-        let outcome = outcome_of(zero, Good, CLEAN, true, false);
+        let outcome = outcome_after(zero, Good, CLEAN, true, false);
         assert_eq!(reply_msn(zero, outcome), bits(0xff_ffff));
     }
 
@@ -362,7 +395,7 @@ mod tests {
             (gap, CLEAN, false, false, false),
             (packet(Flush), FAILED, false, true, false),
         ] {
-            let outcome = outcome_of(packet, Good, before, refused, false);
+            let outcome = outcome_after(packet, Good, before, refused, false);
             assert_eq!(verdict_after(packet, before, outcome), Verdict { failed, holds }, "{packet:?}");
         }
     }
@@ -380,7 +413,7 @@ mod tests {
             (packet(Execute), TooShort, CLEAN, false, none),
             (packet(Execute), Stale, CLEAN, false, ResolveCounts { stale_dropped: true, ..none }),
         ] {
-            let outcome = outcome_of(packet, fault, before, refused, false);
+            let outcome = outcome_after(packet, fault, before, refused, false);
             assert_eq!(counts_of(false, fault, outcome), none);
             assert_eq!(counts_of(true, fault, outcome), expected, "{packet:?} {fault:?}");
         }

@@ -17,6 +17,7 @@ mod netlist;
 pub mod node;
 pub mod ports;
 pub mod prelude;
+pub mod quick;
 mod recorder;
 pub mod register;
 #[doc(hidden)]

@@ -14,7 +14,8 @@ pub struct Port {
     pub width: usize,
     /// What it carries.
     pub value: BigUint,
-    kind: TypeKind,
+    /// Its type.
+    pub kind: TypeKind,
 }
 
 impl Port {
@@ -28,6 +29,39 @@ impl Port {
             kind = &fields[place].kind.kind;
         }
         Some((offset, width_of(kind)))
+    }
+}
+
+/// Writes the bits of a value of type `kind` into `words`, from bit `place` on, and moves `place` to its end. The words were zero.
+///
+/// This is what a waveform gets, and much cheaper than the literal, which is a number of any size.
+///
+/// # Panics
+/// When the value is not of that type.
+pub fn put_bits(value: &VCDValue, kind: &TypeKind, words: &mut [u32], place: &mut usize) {
+    let VCDValue::Single(one) = VCDValue::from(true) else { unreachable!("a Bit is one bit") };
+    let mut put = |is_one: bool| {
+        words[*place / 32] |= u32::from(is_one) << (*place % 32);
+        *place += 1;
+    };
+    match (value, kind) {
+        (VCDValue::Single(bit), _) => put(*bit == one),
+        // The highest bit is the first.
+        (VCDValue::Vector(bits), _) => bits.iter().rev().for_each(|bit| put(*bit == one)),
+        (VCDValue::String(name), TypeKind::Enum(names)) => {
+            // The type has its variants with the name of the enumeration before them.
+            let is_named =
+                |variant: &String| variant.rsplit(':').next().is_some_and(|own| own.trim() == name);
+            let number = names.iter().position(is_named).expect("a variant of the type");
+            (0..clog2(names.len())).for_each(|bit| put(number >> bit & 1 == 1));
+        }
+        (VCDValue::Composite(values), TypeKind::Composite(fields)) => {
+            assert_eq!(values.len(), fields.len());
+            for (value, field) in values.iter().zip(fields) {
+                put_bits(value, &field.kind.kind, words, place);
+            }
+        }
+        _ => panic!("{value:?} is not of type {kind:?}"),
     }
 }
 

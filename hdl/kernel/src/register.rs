@@ -145,4 +145,6 @@ pub trait Registers {
     fn connect_registers(&mut self);
     #[doc(hidden)]
     fn stage_registers(&self);
+    /// Shows `probe` the public fields, which are the ports of the block, and nothing that is within it.
+    fn accept_ports(&self, probe: &mut dyn Probe);
 }

@@ -43,7 +43,7 @@ pub struct Bench<B> {
     cycle: u64,
 }
 
-impl<B: Block> Bench<B> {
+impl<B: Block + Registers> Bench<B> {
     /// Takes a block without a clock.
     pub fn combinational(block: B) -> Self {
         Self::with_clocks(block, Vec::new())

@@ -2,8 +2,8 @@
 use rnic_kernel::prelude::*;
 
 /// Shows all ports of `block` to `see`, with their places in the order of its declaration.
-pub(super) fn see_ports(block: &dyn Block, see: impl FnMut(usize, &dyn Atom)) {
-    block.accept("block", &mut Walker { depth: 0, place: 0, see });
+pub(super) fn see_ports(block: &dyn Registers, see: impl FnMut(usize, &dyn Atom)) {
+    block.accept_ports(&mut Walker { depth: 0, place: 0, see });
 }
 
 /// Counts ports, whatever they are called.
@@ -23,7 +23,7 @@ impl<F: FnMut(usize, &dyn Atom)> Probe for Walker<F> {
     }
 
     fn visit_atom(&mut self, _name: &str, atom: &dyn Atom) {
-        if self.depth == 1 && atom.kind().is_parameter() {
+        if self.depth == 0 && atom.kind().is_parameter() {
             (self.see)(self.place, atom);
             self.place += 1;
         }

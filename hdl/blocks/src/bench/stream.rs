@@ -154,7 +154,7 @@ impl<T: Synth> Sink<T> {
 ///
 /// # Panics
 /// When fewer than `expected_count` beats come out in any sensible time, or when more follow.
-pub fn transfer<B: Block, T: Stimulus, U: Synth>(
+pub fn transfer<B: Block + Registers, T: Stimulus, U: Synth>(
     bench: &mut Bench<B>,
     rx: fn(&mut B) -> &mut StreamRx<T>,
     tx: fn(&mut B) -> &mut StreamTx<U>,

@@ -1,6 +1,6 @@
 //! `#[kernel] fn name(..) -> ..`: the function itself, and its staged twin `name::lower`.
 use crate::hardware::{self, Names};
-use crate::{comments, stage, syntax};
+use crate::{comments, quick, stage, syntax};
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{FnArg, Ident, ItemFn, Pat, Result, ReturnType, Type};
@@ -13,7 +13,7 @@ pub(crate) fn expand(item: &ItemFn) -> Result<TokenStream> {
     let ReturnType::Type(_, result) = &sig.output else {
         return syntax::refuse(sig, "a kernel function returns a value; it has no effects");
     };
-    let native = comments::without_docs(quote!(#block));
+    let native = comments::without_docs(quick::native(block));
     let parameters = sig.inputs.iter().map(Parameter::of).collect::<Result<Vec<_>>>()?;
     let twin = twin(item, &parameters, result)?;
     let name = &sig.ident;

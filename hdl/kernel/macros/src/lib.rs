@@ -9,6 +9,7 @@ mod comments;
 mod construct;
 mod function;
 mod hardware;
+mod quick;
 mod registers;
 mod stage;
 mod structs;

@@ -4,7 +4,9 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, DeriveInput, Expr, Field, GenericArgument, Ident, PathArguments, Result, Type};
+use syn::{
+    Attribute, DeriveInput, Expr, Field, GenericArgument, Ident, PathArguments, Result, Type, Visibility,
+};
 
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let fields = syntax::named_fields(input)?;
@@ -33,6 +35,9 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         let lines = comments::summary(&field.attrs);
         (!lines.is_empty()).then(|| quote!((#name, &[#(#lines),*])))
     });
+    let is_port = |field: &&&Field| matches!(field.vis, Visibility::Public(_));
+    let ports: Vec<_> = fields.iter().filter(is_port).filter_map(|field| field.ident.as_ref()).collect();
+    let port_names = ports.iter().map(|port| port.unraw().to_string());
     let name = &input.ident;
     let (generics, arguments, condition) = input.generics.split_for_impl();
     let clocked = as_child(input, &fields);
@@ -50,6 +55,9 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 use ::rnic_kernel::staged::StagedVal as _;
                 ::rnic_kernel::staged::describe(&[#(#block_docs),*], &[#(#documented),*]);
                 #(#staged)*
+            }
+            fn accept_ports(&self, probe: &mut dyn ::rnic_kernel::rust_hdl::core::prelude::Probe) {
+                #(::rnic_kernel::rust_hdl::core::prelude::Block::accept(&self.#ports, #port_names, probe);)*
             }
         }
 

@@ -1,6 +1,6 @@
 //! `#[kernel] fn update(&mut self)`: the body for simulation, beside `connect` and `hdl`.
 use crate::hardware::{self, Names};
-use crate::{claims, comments, stage, syntax};
+use crate::{claims, comments, quick, stage, syntax};
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{ItemFn, Result};
@@ -11,7 +11,7 @@ pub(crate) fn expand(item: &ItemFn) -> Result<TokenStream> {
         Some(receiver) if sig.ident == "update" && sig.inputs.len() == 1 => &receiver.self_token,
         _ => return syntax::refuse(sig, "a kernel is `fn update(&mut self)` or a function without `self`"),
     };
-    let native = comments::without_docs(quote!(#block));
+    let native = comments::without_docs(quick::native(block));
     let claims = claims::of_block(block);
     let staged = stage::statements(&hardware::mark_generator_values(block, Names::default()))?;
     let documentation = comments::documentation(attrs);

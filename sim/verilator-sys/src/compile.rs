@@ -6,14 +6,19 @@
 //!                          Vmodel*Slow.cpp ─ at -O0 ──────────────────┤
 //! Verilator's include ─ once for all models, in the cache too ────────┘
 //! ```
+//!
+//! To read Verilator's headers takes two seconds, which is most of the compilation of a small model. So they are compiled once for
+//! all units of a level ([`Headers`]).
 
 use crate::Error;
 use crate::cache;
 use crate::model::ModelOptions;
 use crate::port::PortInfo;
 use crate::toolchain::{Toolchain, run};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -71,6 +76,32 @@ pub(crate) fn model(
         build.compile(&ports)?;
         Ok(vec![LIBRARY, PORTS])
     })
+}
+
+/// What each unit includes first.
+const HEADERS: &str = "#include \"verilated.h\"\n#include <memory>\n";
+
+/// The files of the headers of a level.
+struct Headers {
+    level: &'static str,
+    text: &'static str,
+    compiled: &'static str,
+    /// Which ccache reads in place of `compiled`.
+    sum: &'static str,
+}
+
+impl Headers {
+    fn of(level: &str) -> Headers {
+        match level {
+            "-O0" => Headers { level: "-O0", text: "h0.h", compiled: "h0.h.gch", sum: "h0.h.gch.sum" },
+            "-O1" => Headers { level: "-O1", text: "h1.h", compiled: "h1.h.gch", sum: "h1.h.gch.sum" },
+            _ => Headers { level: "-O2", text: "h2.h", compiled: "h2.h.gch", sum: "h2.h.gch.sum" },
+        }
+    }
+
+    fn names(&self) -> [&'static str; 3] {
+        [self.text, self.compiled, self.sum]
+    }
 }
 
 struct Build<'a> {
@@ -135,8 +166,16 @@ impl Build<'_> {
             // Files marked slow hold what runs once: construction, settling, names of traced signals.
             if source.contains("Slow") { slow.push(source) } else { fast.push(source) }
         }
-        let mut units = self.units("fast", &fast, self.options.optimization.flag())?;
-        units.extend(self.units("slow", &slow, "-O0")?);
+        const SLOW_LEVEL: &str = "-O0";
+        let level = self.options.optimization.flag();
+        if level == SLOW_LEVEL {
+            fast.append(&mut slow);
+        }
+        let mut units = self.units("fast", &fast, level)?;
+        units.extend(self.units("slow", &slow, SLOW_LEVEL)?);
+        for level in [level, SLOW_LEVEL] {
+            self.take_headers(level)?;
+        }
         let commands = units.iter().map(|(name, level)| self.compiler(name, level, "."));
         self.run_all(self.top, commands.collect())?;
 
@@ -209,11 +248,66 @@ impl Build<'_> {
         Ok(folder)
     }
 
+    /// Makes the headers of a level known in the folder of this build, where [`Build::compiler`] looks for them. There are none
+    /// for traced models, which are rare.
+    fn take_headers(&self, level: &str) -> Result<(), Error> {
+        let headers = Headers::of(level);
+        if self.options.trace || self.folder.join(headers.text).exists() {
+            return Ok(());
+        }
+        let (identity, cxx) = (self.toolchain.identity(), self.toolchain.cxx.join(" "));
+        let mut parts = vec!["headers", HEADERS, identity.as_str(), cxx.as_str(), level];
+        parts.extend(COMPILER_FLAGS);
+        let key = cache::key(&parts);
+        // The check of an entry reads all of it, and these files are large.
+        static CHECKED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+        let mut checked = CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = match checked.get(&key) {
+            Some(folder) if folder.is_dir() => folder.clone(),
+            _ => {
+                cache::entry(self.directory, &key, |folder| {
+                    Build { folder, ..*self }.compile_headers(&headers, &key)
+                })?
+                .0
+            }
+        };
+        for name in headers.names() {
+            let (from, to) = (folder.join(name), self.folder.join(name));
+            symlink(&from, &to).map_err(Error::cache("link", &to))?;
+        }
+        checked.insert(key, folder);
+        Ok(())
+    }
+
+    /// Compiles the headers; returns the files of the entry.
+    fn compile_headers(&self, headers: &Headers, key: &str) -> Result<Vec<&'static str>, Error> {
+        self.write(headers.text, HEADERS)?;
+        let mut command = self.command(headers.level, ".");
+        command.args(["-x", "c++-header", headers.text, "-o", headers.compiled]);
+        self.run_all("Verilator's headers", vec![command])?;
+        // In the place of the compiled headers, whose content depends on where they are.
+        self.write(headers.sum, key)?;
+        Ok(headers.names().to_vec())
+    }
+
     /// The command that compiles `<name>.cpp` into `<name>.o`.
     fn compiler(&self, name: &str, level: &str, include: &str) -> Command {
+        let mut command = self.command(level, include);
+        let headers = Headers::of(level);
+        if self.folder.join(headers.text).exists() {
+            command.args(["-include", headers.text]);
+        }
+        command.arg("-c").arg(format!("{name}.cpp"));
+        command
+    }
+
+    /// A compiler with all flags of a level.
+    fn command(&self, level: &str, include: &str) -> Command {
         let root = self.toolchain.root.join("include");
         let mut command = self.toolchain.compiler();
-        command.current_dir(self.folder).arg("-c").arg(level).args(COMPILER_FLAGS);
+        // ccache knows compiled headers by their sum.
+        command.env("CCACHE_PCH_EXTSUM", "true").env("CCACHE_SLOPPINESS", "pch_defines,time_macros");
+        command.current_dir(self.folder).arg(level).args(COMPILER_FLAGS);
         for define in ["VM_COVERAGE", "VM_SC", "VM_TIMING", "VM_TRACE_VCD", "VM_TRACE_SAIF"] {
             command.arg(format!("-D{define}=0"));
         }
@@ -221,7 +315,6 @@ impl Build<'_> {
             command.arg(format!("-D{define}={}", u8::from(self.options.trace)));
         }
         command.arg("-I").arg(include).arg("-I").arg(&root).arg("-I").arg(root.join("vltstd"));
-        command.arg(format!("{name}.cpp"));
         command
     }
 

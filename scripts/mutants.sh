@@ -27,11 +27,10 @@ rm -rf "$folder"
 mkdir -p "$folder"
 
 step "building the judges"
-cargo build --quiet --workspace --bin rnic-mutants
-# With the faults of driver and endpoint, which no other build has; of the whole workspace, so that all else is what
-# `cargo test --workspace` has compiled.
-cargo test --quiet --no-run --message-format=json-render-diagnostics --workspace --features rnic-sim/mutants \
-    --test card --test refusals --test replay >"$folder/programs.json" || die "the judges do not build"
+# With the faults of driver and endpoint, which no other build has; of the whole workspace and with its tests, so that all else
+# is what `cargo test --workspace` has compiled.
+cargo build --quiet --message-format=json-render-diagnostics --workspace --features rnic-sim/mutants \
+    --bin rnic-mutants --test card --test refusals --test replay >"$folder/programs.json" || die "the judges do not build"
 mapfile -t programs < <(python3 - "$folder/programs.json" "$root" <<'PYTHON'
 import json, sys
 

@@ -28,8 +28,18 @@ fn model() -> Result<Model> {
         let name = profile.file_name().and_then(|name| name.to_str()).context("a folder has a name")?;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("driver/ is in the workspace")?;
         let output = Command::new(env!("CARGO"))
-            // Of the whole workspace, so that nothing is compiled once more with other features.
-            .args(["build", "--quiet", "--workspace", "--bin", "rnic-gen", "--profile"])
+            // Of the whole workspace, and with a test beside it: else the dependencies of tests give no features to what both
+            // use, and all is compiled once more without them.
+            .args([
+                "build",
+                "--quiet",
+                "--workspace",
+                "--bin",
+                "rnic-gen",
+                "--test",
+                "generator",
+                "--profile",
+            ])
             .arg(if name == "debug" { "dev" } else { name })
             .arg("--target-dir")
             .arg(target)

@@ -1,5 +1,5 @@
 //! Prints and writes the resources of the generated card, for each block and in total.
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use rnic_hdl::card::{self, TOP};
 use rnic_hdl::config::Config;
@@ -16,6 +16,9 @@ struct Arguments {
     /// Configurations by file name in configs/, without .toml; the JSON report holds the last one.
     #[arg(default_values = ["w512"])]
     presets: Vec<String>,
+    /// Only this block of the table, and no total; may be given several times.
+    #[arg(long, value_name = "BLOCK")]
+    only: Vec<String>,
     /// File of the JSON report.
     #[arg(long, default_value = "build/synth_report.json")]
     json: PathBuf,
@@ -24,7 +27,8 @@ struct Arguments {
 #[derive(Serialize)]
 struct Report {
     config: String,
-    total: Figures,
+    /// Not with `--only`.
+    total: Option<Figures>,
     blocks: BTreeMap<String, Figures>,
 }
 
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("tests/ lies in the workspace")?;
     for preset in &arguments.presets {
-        let report = report(root, preset)?;
+        let report = report(root, preset, &arguments.only)?;
         std::fs::create_dir_all(arguments.json.parent().unwrap_or(Path::new(".")))?;
         std::fs::write(&arguments.json, serde_json::to_string_pretty(&report)? + "\n")?;
     }
@@ -49,11 +53,21 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn report(root: &Path, preset: &str) -> Result<Report> {
+fn report(root: &Path, preset: &str, only: &[String]) -> Result<Report> {
     let path = root.join(format!("configs/{preset}.toml"));
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let config = Config::parse(&text).with_context(|| path.display().to_string())?;
     let design = card::generate(&config)?;
+    let mut parts = parts(&design);
+    for wanted in only {
+        let names: Vec<_> = parts.iter().map(|(block, _)| block.as_str()).collect();
+        ensure!(
+            names.contains(&wanted.as_str()),
+            "there is no block {wanted}; there are {}",
+            names.join(", ")
+        );
+    }
+    parts.retain(|(block, _)| only.is_empty() || only.contains(block));
     let synthesis = Synthesis::new(root, &root.join(format!("build/synthesis/{preset}")), &design.verilog())?;
 
     println!(
@@ -61,13 +75,15 @@ fn report(root: &Path, preset: &str) -> Result<Report> {
     );
     println!("{:<24} {:>7} {:>7} {:>6} {:>5} {:>6}", "block", "LUT", "FF", "BRAM", "URAM", "depth");
     let mut blocks = BTreeMap::new();
-    for (block, module) in parts(&design) {
+    for (block, module) in parts {
         let figures = synthesis.figures(&module)?;
         print(&block, &figures);
         blocks.insert(block, figures);
     }
-    let total = synthesis.figures(TOP)?;
-    print("total", &total);
+    let total = only.is_empty().then(|| synthesis.figures(TOP)).transpose()?;
+    if let Some(total) = &total {
+        print("total", total);
+    }
     Ok(Report { config: preset.to_string(), total, blocks })
 }
 

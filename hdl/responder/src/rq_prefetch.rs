@@ -176,6 +176,9 @@ pub struct RqPrefetch {
     /// their next line, finds those for which this queue has no room.
     #[init(Fifo::new(Storage::Distributed))]
     unfinished: Fifo<Bits<RING_BITS>, 7, 8>,
+    /// `left` enters `unfinished`; the decision on it ends here, since it is deep.
+    has_left: Reg<Bit>,
+    left: DFF<Bits<RING_BITS>>,
 
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
@@ -250,8 +253,10 @@ impl Logic for RqPrefetch {
         let enable = self.enable.val();
         let may_go_on = enable && !gives_way(has_event, has_demand, reason, burst.all(), others_wait);
         let continuation = continuation_of(decides, plan, found, reason, may_go_on);
-        self.unfinished.rx.valid.next = continuation.is_unfinished;
-        self.unfinished.rx.beat.next = ring;
+        self.has_left.d.next = continuation.is_unfinished;
+        self.left.d.next = ring;
+        self.unfinished.rx.valid.next = self.has_left.q.val();
+        self.unfinished.rx.beat.next = self.left.q.val();
         self.wqe_lines.fetch_valid.next = plan.fetches;
         self.wqe_lines.fetch.next = Fetch {
             line: plan.line,

@@ -35,7 +35,7 @@ step "tidy: rules on the files, before anything that takes long"
 # Of the whole workspace, so that nothing is compiled once more with other features.
 cargo test --workspace --test tidy
 
-step "tests: contract, language, blocks, card, driver, front ends, proofs (30 to 50 minutes on two cores)"
+step "tests: contract, language, blocks, card, driver, front ends, proofs (20 to 40 minutes on two cores)"
 cargo test --workspace
 
 step "soak: a worker that dies costs no seed"

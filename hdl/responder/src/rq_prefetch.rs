@@ -59,12 +59,10 @@
 //! frees all lines, in 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
 use crate::messages::{ANSWER_COUNT_BITS, ReceiveWqe, ReceiveWqeRequest};
 use look::{Findings, SHARE_BITS, findings_of, share_of};
-use plan::{Reason, Supply, change_of, continuation_of, gives_way, meets_demand, plan_of};
-use record::{
-    Demand, Draft, Fetch, LINE_BITS, RING_BITS, SHARED_BITS, alive_after, emptying_of, ring_setup_of,
-};
-use record::{PLACE_BITS, is_shared, taken_write_of};
+use plan::{Reason, Supply, change_of, continuation_of, fetch_of, gives_way, meets_demand, plan_of};
+use record::{Demand, Draft, LINE_BITS, RING_BITS, SHARED_BITS, alive_after, emptying_of, ring_setup_of};
 use record::{arrived_write_of, producer_write_of, progress_after, progress_write_of, ring_write_of};
+use record::{is_shared, taken_write_of};
 use ring_records::RingRecords;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -258,14 +256,7 @@ impl Logic for RqPrefetch {
         self.unfinished.rx.valid.next = self.has_left.q.val();
         self.unfinished.rx.beat.next = self.left.q.val();
         self.wqe_lines.fetch_valid.next = plan.fetches;
-        self.wqe_lines.fetch.next = Fetch {
-            line: plan.line,
-            place: state.progress.index.get_bits::<PLACE_BITS>(0),
-            ring,
-            generation,
-            end: plan.end,
-            stay: plan.stay,
-        };
+        self.wqe_lines.fetch.next = fetch_of(plan, state.progress, ring, generation);
         self.wqe_lines.draft.next =
             Draft { base_page: state.attributes.base_page, position: found.position, count: found.count };
 

@@ -1,9 +1,9 @@
 //! Decisions of [`RqPrefetch`](super::RqPrefetch) about the ring that it looks at: whether WQEs are fetched, into
 //! which line, and whether it goes on with the same ring.
 use super::look::Findings;
-use super::record::{Change, LINE_BITS, Progress, RING_BITS, SHARED_BITS, own_line};
+use super::record::{Change, Fetch, LINE_BITS, PLACE_BITS, Progress, RING_BITS, SHARED_BITS, own_line};
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::WORK_INDEX_BITS;
+use rnic_messages::sizes::{GENERATION_BITS, WORK_INDEX_BITS};
 
 /// Why a ring is looked at; at most one is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -108,6 +108,24 @@ pub(super) fn plan_of(
     }
 }
 
+/// Gives the read of a plan that fetches: from the first WQE that is not fetched yet.
+#[kernel]
+pub(super) fn fetch_of(
+    plan: Plan,
+    progress: Progress,
+    ring: Bits<RING_BITS>,
+    generation: Bits<GENERATION_BITS>,
+) -> Fetch {
+    Fetch {
+        line: plan.line,
+        place: progress.index.get_bits::<PLACE_BITS>(0),
+        ring,
+        generation,
+        end: plan.end,
+        stay: plan.stay,
+    }
+}
+
 /// Says whether a ring gives way to others: to setup events and requested WQEs after one line, to other rings
 /// after four.
 #[kernel]
@@ -172,6 +190,23 @@ mod tests {
     const NONE: Reason = Reason { is_event: false, is_demand: false, is_notice: false, is_walk: false };
     const DEMAND: Reason = Reason { is_demand: true, ..NONE };
     const WALK: Reason = Reason { is_walk: true, ..NONE };
+
+    #[test]
+    fn a_read_begins_at_the_place_of_the_first_wqe_that_is_not_fetched() {
+        for (index, place) in [(0, 0), (3, 3), (4, 0), (0xffff, 3)] {
+            let plan = Plan { line: bits(LAST_LINE), end: bits(7), stay: true, ..Plan::default() };
+            let progress = Progress { index: bits(index), ..Progress::default() };
+            let expected = Fetch {
+                line: bits(LAST_LINE),
+                place: bits(place),
+                ring: bits(RING),
+                generation: bits(9),
+                end: bits(7),
+                stay: true,
+            };
+            assert_eq!(fetch_of(plan, progress, bits(RING), bits(9)), expected, "{index}");
+        }
+    }
 
     /// A ring with WQEs here and more posted, whose next one begins a line.
     fn wanted() -> Findings {

@@ -10,7 +10,7 @@
 //! ```text
 //!             free (512 entries) <──────────────────────────────────────────┐
 //!               v                                                           │
-//!  admitted ─[]┬─> tokens, operands, asks [entry] ──────────────────────┐    │
+//!  admitted []┬─> tokens, operands, asks [entry] ──────────────────────┐    │
 //!     ^       ├─> order (32) ──> event ──> Read ──> Act ──────────────┴─> pass ──> scatter
 //!     │       └─> AskGate ──> request ──> rq_prefetch ──> answer ─────^ │
 //!     └── Pause       ^                       ^       lists (one word a ├──> append: links[tail] = entry

@@ -1,5 +1,8 @@
 //! Our own `LogicStruct` against that of rust-hdl.
 #![allow(missing_docs, reason = "types of a test")]
+use num_bigint::BigUint;
+use rnic_kernel::literal::number_of;
+use rnic_kernel::ports::put_bits;
 use rnic_kernel::prelude::*;
 use rnic_kernel::rust_hdl::core::prelude as stock;
 
@@ -67,6 +70,25 @@ fn packing_is_that_of_rust_hdl() {
 fn description_is_that_of_rust_hdl() {
     assert_eq!(format!("{:?}", Ours::descriptor().kind), format!("{:?}", Theirs::descriptor().kind));
     assert_eq!(Ours::sample().vcd(), Theirs::sample().vcd());
+}
+
+/// The bits that a bench gets are those of the constant.
+fn has_the_bits_of_its_literal<T: Synth>(value: T) {
+    let width = T::BITS;
+    let (mut words, mut end) = (vec![0; width.div_ceil(32)], 0);
+    put_bits(&value.vcd(), &T::descriptor().kind, &mut words, &mut end);
+    assert_eq!(end, width);
+    assert_eq!(Some(BigUint::new(words)), number_of(&value.verilog()), "{value:?}");
+}
+
+#[test]
+fn bits_for_a_bench_are_those_of_the_literal() {
+    [Kind::Send, Kind::Write, Kind::Read].into_iter().for_each(has_the_bits_of_its_literal);
+    has_the_bits_of_its_literal(true);
+    has_the_bits_of_its_literal(Bits::<1>::from(1));
+    has_the_bits_of_its_literal(Ours::sample());
+    let inner = Generic { head: Ours::sample(), data: Bits::<31>::mask() - 5, last: true };
+    has_the_bits_of_its_literal(Generic { head: inner, data: bits::<9>(0x155), last: false });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The Verilog of a block, run beside it.
 //!
-//! To turn a wide port into a number takes longer than all the rest of a cycle, so only ports that have changed are read.
+//! To read the bits of a wide port takes long, so only ports that have changed are read.
 use super::ports::see_ports;
 use num_bigint::BigUint;
 use rnic_kernel::ports::{Port, ports_of, put_bits};

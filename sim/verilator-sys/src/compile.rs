@@ -259,23 +259,23 @@ impl Build<'_> {
         let mut parts = vec!["headers", HEADERS, identity.as_str(), cxx.as_str(), level];
         parts.extend(COMPILER_FLAGS);
         let key = cache::key(&parts);
-        // The check of an entry reads all of it, and these files are large.
-        static CHECKED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+        // The check of an entry reads all of it, and these files are large. Another cache has headers of its own, since it may go
+        // away before this build ends.
+        static CHECKED: Mutex<BTreeMap<(PathBuf, String), PathBuf>> = Mutex::new(BTreeMap::new());
         let mut checked = CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = match checked.get(&key) {
+        let place = (self.directory.to_path_buf(), key);
+        let folder = match checked.get(&place) {
             Some(folder) if folder.is_dir() => folder.clone(),
             _ => {
-                cache::entry(self.directory, &key, |folder| {
-                    Build { folder, ..*self }.compile_headers(&headers, &key)
-                })?
-                .0
+                let compile = |folder: &Path| Build { folder, ..*self }.compile_headers(&headers, &place.1);
+                cache::entry(self.directory, &place.1, compile)?.0
             }
         };
         for name in headers.names() {
             let (from, to) = (folder.join(name), self.folder.join(name));
             symlink(&from, &to).map_err(Error::cache("link", &to))?;
         }
-        checked.insert(key, folder);
+        checked.insert(place, folder);
         Ok(())
     }
 

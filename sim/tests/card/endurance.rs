@@ -199,17 +199,22 @@ fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> 
     Ok(pairs)
 }
 
-/// Quiesces a card, and waits until it reports that nothing is in flight.
+/// Quiesces a card, waits until it reports that nothing is in flight, and lets it work again: a card that is quiet executes no
+/// command, and the driver would wait out its time for each object that ends.
 fn drain(host: &Host) -> Result<()> {
     let bar = host.function.bar(REGISTER_BAR)?;
-    let quiet = Control { enable: true, reset: false, quiesce: true };
-    bar.write64(REG_CONTROL.offset.into(), u64::from_le_bytes(quiet.to_bytes()?));
+    let control = |quiesce| -> Result<()> {
+        let control = Control { enable: true, reset: false, quiesce };
+        bar.write64(REG_CONTROL.offset.into(), u64::from_le_bytes(control.to_bytes()?));
+        Ok(())
+    };
+    control(true)?;
     for _ in 0..DRAIN_MAX {
         host.function.idle();
         let status = Status::parse(&bar.read64(REG_STATUS.offset.into()).to_le_bytes())?;
         ensure!(!status.fatal, "{status:?}");
         if status.drained {
-            return Ok(());
+            return control(false);
         }
     }
     anyhow::bail!("the card does not come to rest")

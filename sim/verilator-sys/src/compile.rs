@@ -8,7 +8,7 @@
 //! ```
 //!
 //! To read Verilator's headers takes two seconds, which is most of the compilation of a small model. So they are compiled once for
-//! all units of a level ([`Headers`]).
+//! all units of a level ([`Headers`]), by GCC: Clang reads compiled headers only where it compiled them.
 
 use crate::Error;
 use crate::cache;
@@ -173,8 +173,11 @@ impl Build<'_> {
         }
         let mut units = self.units("fast", &fast, level)?;
         units.extend(self.units("slow", &slow, SLOW_LEVEL)?);
-        for level in [level, SLOW_LEVEL] {
-            self.take_headers(level)?;
+        // Traced models are rare.
+        if !self.options.trace && self.toolchain.headers_move() {
+            for level in [level, SLOW_LEVEL] {
+                self.take_headers(level)?;
+            }
         }
         let commands = units.iter().map(|(name, level)| self.compiler(name, level, "."));
         self.run_all(self.top, commands.collect())?;
@@ -248,11 +251,10 @@ impl Build<'_> {
         Ok(folder)
     }
 
-    /// Makes the headers of a level known in the folder of this build, where [`Build::compiler`] looks for them. There are none
-    /// for traced models, which are rare.
+    /// Makes the headers of a level known in the folder of this build, where [`Build::compiler`] looks for them.
     fn take_headers(&self, level: &str) -> Result<(), Error> {
         let headers = Headers::of(level);
-        if self.options.trace || self.folder.join(headers.text).exists() {
+        if self.folder.join(headers.text).exists() {
             return Ok(());
         }
         let (identity, cxx) = (self.toolchain.identity(), self.toolchain.cxx.join(" "));

@@ -175,6 +175,15 @@ impl Toolchain {
         command
     }
 
+    /// Headers that this compiler has compiled may be used from another folder, as GCC allows. Clang, which says that it is GNU C too,
+    /// remembers where they were. A compiler that does not answer is asked for them, and says what is wrong.
+    pub(crate) fn headers_move(&self) -> bool {
+        let mut command = self.compiler();
+        command.args(["-dM", "-E", "-x", "c++", "/dev/null"]);
+        let output = command.output();
+        !output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("__clang__"))
+    }
+
     fn under_path(&self, command: &mut Command) {
         if let Some(path) = &self.path {
             command.env("PATH", path);

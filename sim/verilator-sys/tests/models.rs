@@ -323,3 +323,23 @@ fn a_missing_compiler_is_an_error_that_names_it() {
     let error = Model::build_with(&toolchain, "counter", COUNTER, &cached_in(folder.path())).unwrap_err();
     assert!(error.to_string().contains("cannot run `no-such-compiler`"), "{error}");
 }
+
+/// A compiler whose headers can't be moved, such as Clang.
+#[test]
+fn a_compiler_that_is_not_gcc_compiles_without_compiled_headers() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let compiler = folder.path().join("compiler");
+    let script = "#!/bin/sh\ncase \"$*\" in\n*-dM*) echo '#define __clang__ 1' ;;\n*-include*|*c++-header*) exit 1 ;;\n\
+                  *) exec g++ \"$@\" ;;\nesac\n";
+    fs::write(&compiler, script).unwrap();
+    fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755)).unwrap();
+    let surroundings = verilator_sys::Surroundings {
+        cxx: Some(compiler.display().to_string()),
+        ..verilator_sys::Surroundings::of_this_process()
+    };
+    let toolchain = Toolchain::find_in(&surroundings).unwrap();
+    let model = Model::build_with(&toolchain, "counter", COUNTER, &cached_in(folder.path())).unwrap();
+    assert_eq!(model.ports().len(), 4);
+}

@@ -170,6 +170,9 @@ pub struct RqPrefetch {
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
     /// Rings that have room for a line, or have no WQE left.
     notices: Fifo<Bits<RING_BITS>, 10, 11>,
+    /// `noticed` enters `notices`; whether a line begins is known late.
+    has_noticed: Reg<Bit>,
+    noticed: DFF<Bits<RING_BITS>>,
     /// Rings that gave way to others before enough of their WQEs were fetched; the walk, or the consumption of
     /// their next line, finds those for which this queue has no room.
     #[init(Fifo::new(Storage::Distributed))]
@@ -177,6 +180,10 @@ pub struct RqPrefetch {
     /// `left` enters `unfinished`; the decision on it ends here, since it is deep.
     has_left: Reg<Bit>,
     left: DFF<Bits<RING_BITS>>,
+    /// The choice of the cycle before, which leaves its queue now: no ring is chosen in the cycle after one.
+    takes_notice: Reg<Bit>,
+    takes_bell: Reg<Bit>,
+    takes_unfinished: Reg<Bit>,
 
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
@@ -226,8 +233,10 @@ impl Logic for RqPrefetch {
             may_grant(step) && self.wqe_lines.has_room.val() && self.demands.rx.ready.val();
         self.grant.link.next = self.links.read_data.val();
         self.wqe_lines.answer.next = self.grant.answer.val();
-        self.notices.rx.valid.next = given.valid && given.is_last;
-        self.notices.rx.beat.next = given.ring;
+        self.has_noticed.d.next = given.valid && given.is_last;
+        self.noticed.d.next = given.ring;
+        self.notices.rx.valid.next = self.has_noticed.q.val();
+        self.notices.rx.beat.next = self.noticed.q.val();
         self.demands.rx.valid.next = self.grant.demand_valid.val();
         self.demands.rx.beat.next = self.grant.demand.val();
 
@@ -250,7 +259,7 @@ impl Logic for RqPrefetch {
             self.notices.tx.valid.val() || self.rung.tx.valid.val() || self.unfinished.tx.valid.val();
         let enable = self.enable.val();
         let may_go_on = enable && !gives_way(has_event, has_demand, reason, burst.all(), others_wait);
-        let continuation = continuation_of(decides, plan, found, reason, may_go_on);
+        let continuation = continuation_of(decides, plan, found, reason, may_fetch, has_event, may_go_on);
         self.has_left.d.next = continuation.is_unfinished;
         self.left.d.next = ring;
         self.unfinished.rx.valid.next = self.has_left.q.val();
@@ -272,9 +281,12 @@ impl Logic for RqPrefetch {
         };
         let choice = choice_of(offers, may_fetch && enable);
         let chooses = is_chosen(step, continuation.ends, choice, ring);
-        self.notices.tx.ready.next = chooses && choice.is_notice;
-        self.rung.tx.ready.next = chooses && choice.is_bell;
-        self.unfinished.tx.ready.next = chooses && choice.is_unfinished;
+        self.takes_notice.d.next = chooses && choice.is_notice;
+        self.takes_bell.d.next = chooses && choice.is_bell;
+        self.takes_unfinished.d.next = chooses && choice.is_unfinished;
+        self.notices.tx.ready.next = self.takes_notice.q.val();
+        self.rung.tx.ready.next = self.takes_bell.q.val();
+        self.unfinished.tx.ready.next = self.takes_unfinished.q.val();
         let looked_up = select(chooses, choice.ring, ring);
         self.ring.d.next = looked_up;
         self.reason.d.next = reason_after(reason, continuation.goes_on, chooses, choice);

@@ -34,9 +34,11 @@ pub(super) struct Supply {
 pub(super) struct Plan {
     /// Its shared lines are freed.
     pub yields: Bit,
+    /// WQEs would be fetched, if there were room for the read; set with `fetches` and with `lingers` too.
+    pub wishes: Bit,
     /// WQEs are fetched into `line`, up to `end`.
     pub fetches: Bit,
-    /// They would be, if there were room for the read; it is awaited.
+    /// There is no room for the read; it is awaited.
     pub lingers: Bit,
     pub line: Bits<LINE_BITS>,
     pub end: Bits<WORK_INDEX_BITS>,
@@ -89,6 +91,7 @@ pub(super) fn plan_of(
     let lingers = wishes && !supply.may_fetch && !has_event;
     Plan {
         yields,
+        wishes,
         fetches: wishes && supply.may_fetch,
         lingers,
         line: if takes_own {
@@ -139,21 +142,25 @@ pub(super) fn gives_way(
     has_event || (has_demand && !reason.is_demand) || (is_burst_over && others_wait)
 }
 
-/// Decides what follows; `may_go_on` says that prefetch is enabled and no other ring comes first.
+/// Decides what follows; `may_go_on` says that prefetch is enabled and no other ring comes first. What becomes of a wish is known
+/// before whether there is one, which is deep.
 #[kernel]
 pub(super) fn continuation_of(
     is_decided: Bit,
     plan: Plan,
     found: Findings,
     reason: Reason,
+    may_fetch: Bit,
+    has_event: Bit,
     may_go_on: Bit,
 ) -> Continuation {
-    let wants_more = plan.fetches && found.goes_on;
-    let goes_on = wants_more && may_go_on && !reason.is_walk;
+    let wants_more = may_fetch && found.goes_on;
+    let would_go_on = wants_more && may_go_on && !reason.is_walk;
+    let would_stay = would_go_on || (!may_fetch && !has_event);
     Continuation {
-        goes_on,
-        is_unfinished: wants_more && !goes_on,
-        ends: is_decided && !plan.yields && !goes_on && !plan.lingers,
+        goes_on: plan.wishes && would_go_on,
+        is_unfinished: plan.wishes && wants_more && !would_go_on,
+        ends: is_decided && !plan.yields && !(plan.wishes && would_stay),
     }
 }
 
@@ -382,20 +389,25 @@ mod tests {
             (true, false, true, NONE, [false, false, true]),
             (false, true, true, NONE, [false, false, true]),
         ] {
-            let plan = Plan { fetches, ..Plan::default() };
+            let plan = Plan { wishes: fetches, fetches, ..Plan::default() };
             let found = Findings { goes_on: more, ..Findings::default() };
-            let next = continuation_of(true, plan, found, reason, may_go_on);
+            let next = continuation_of(true, plan, found, reason, true, false, may_go_on);
             assert_eq!(
                 [next.goes_on, next.is_unfinished, next.ends],
                 expected,
                 "{fetches} {more} {reason:?}"
             );
         }
-        for plan in [Plan { yields: true, ..Plan::default() }, Plan { lingers: true, ..Plan::default() }] {
-            let next = continuation_of(true, plan, Findings::default(), NONE, true);
-            assert_eq!(next, Continuation::default(), "{plan:?}");
+        // A ring that yields is not at its end, nor is one that waits for room, unless an event comes.
+        let more = Findings { goes_on: true, ..Findings::default() };
+        let yields = Plan { yields: true, ..Plan::default() };
+        let wishes = Plan { wishes: true, ..Plan::default() };
+        for (plan, has_event, ends) in [(yields, false, false), (wishes, false, false), (wishes, true, true)]
+        {
+            let next = continuation_of(true, plan, more, NONE, false, has_event, true);
+            assert_eq!(next, Continuation { ends, ..Continuation::default() }, "{plan:?} {has_event}");
         }
-        let next = continuation_of(false, Plan::default(), Findings::default(), NONE, true);
+        let next = continuation_of(false, Plan::default(), more, NONE, true, false, true);
         assert_eq!(next, Continuation::default());
     }
 }

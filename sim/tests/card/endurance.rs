@@ -200,7 +200,7 @@ fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> 
 }
 
 /// Quiesces a card, waits until it reports that nothing is in flight, and lets it work again: a card that is quiet executes no
-/// command, and the driver would wait out its time for each object that ends.
+/// command, so the driver would wait 10 ms for the first answer when its objects end, and then send no other.
 fn drain(host: &Host) -> Result<()> {
     let bar = host.function.bar(REGISTER_BAR)?;
     let control = |quiesce| -> Result<()> {

@@ -347,6 +347,7 @@ mod tests {
             let found = Findings { is_owed: true, ..wanted() };
             let plan = plan_of(true, DEMAND, has_event, found, progress, bits(RING), supply);
             assert_eq!((plan.fetches, plan.lingers), (fetches, lingers), "{may_fetch} {has_event}");
+            assert!(plan.wishes, "{may_fetch} {has_event}");
             assert_eq!(plan.misses, !lingers, "{may_fetch} {has_event}");
         }
     }
@@ -357,8 +358,8 @@ mod tests {
         for reason in [NONE, WALK, DEMAND] {
             let progress = Progress::default();
             let plan = plan_of(false, reason, false, found, progress, bits(RING), supply(true, false));
-            let flags = [plan.yields, plan.fetches, plan.lingers, plan.misses, plan.is_denied];
-            assert_eq!(flags, [false; 5], "{reason:?}");
+            let flags = [plan.yields, plan.wishes, plan.fetches, plan.lingers, plan.misses, plan.is_denied];
+            assert_eq!(flags, [false; 6], "{reason:?}");
         }
     }
 
@@ -378,10 +379,10 @@ mod tests {
         }
     }
 
-    /// Fetches, more is wanted, may go on, reason; goes on, is unfinished, ends.
+    /// Wishes, more is wanted, may go on, reason; goes on, is unfinished, ends.
     #[test]
     fn a_ring_that_gives_way_comes_again() {
-        for (fetches, more, may_go_on, reason, expected) in [
+        for (wishes, more, may_go_on, reason, expected) in [
             (true, true, true, NONE, [true, false, false]),
             (true, true, true, DEMAND, [true, false, false]),
             (true, true, false, NONE, [false, true, true]),
@@ -389,14 +390,10 @@ mod tests {
             (true, false, true, NONE, [false, false, true]),
             (false, true, true, NONE, [false, false, true]),
         ] {
-            let plan = Plan { wishes: fetches, fetches, ..Plan::default() };
+            let plan = Plan { wishes, ..Plan::default() };
             let found = Findings { goes_on: more, ..Findings::default() };
             let next = continuation_of(true, plan, found, reason, true, false, may_go_on);
-            assert_eq!(
-                [next.goes_on, next.is_unfinished, next.ends],
-                expected,
-                "{fetches} {more} {reason:?}"
-            );
+            assert_eq!([next.goes_on, next.is_unfinished, next.ends], expected, "{wishes} {more} {reason:?}");
         }
         // A ring that yields is not at its end, nor is one that waits for room, unless an event comes.
         let more = Findings { goes_on: true, ..Findings::default() };

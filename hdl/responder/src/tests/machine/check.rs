@@ -89,9 +89,11 @@ impl Machine {
                 break;
             }
             assert!(is_over, "{command:#?} came instead of {expected:#?}");
-            // Its WQE, or the WQE of an earlier packet, did not arrive any more.
-            let keys = |command: &Command| (command.queue_pair, command.generation, command.payload_bytes);
-            if keys(&expected) == keys(&command) {
+            // Its WQE, or the WQE of an earlier packet, did not arrive any more; or admission had the event of the next
+            // generation already, when control waited for other stages, and has dropped the packet under that.
+            let is_same = (expected.queue_pair, expected.payload_bytes) == (key.0, command.payload_bytes);
+            let is_next = command.is_silent() && expected.generation.wrapping_add(1) == key.1;
+            if is_same && (expected.generation == key.1 || is_next) {
                 break;
             }
             assert_eq!(expected.payload_bytes, 0, "payload was forgotten: {expected:#?}, {command:#?}");

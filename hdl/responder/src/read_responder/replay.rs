@@ -221,19 +221,41 @@ pub(super) fn replay_after(replay: Replay, action: Action, found: Found, msn: Bi
     }
 }
 
-/// Gives the index of the only bit that is set.
+/// Gives the first of four slots that waits.
 #[kernel]
-fn index_of(one: Bits<SLOTS>) -> Bits<READ_SLOT_BITS> {
-    cat!((one & 0xff00u64).any(), (one & 0xf0f0u64).any(), (one & 0xccccu64).any(), (one & 0xaaaau64).any())
+fn first_of_four(waiting: Bits<4>) -> Bits<2> {
+    let low = waiting.get_bits::<2>(0);
+    cat!(!low.any(), !waiting.get_bit(0) && (waiting.get_bit(1) || !waiting.get_bit(2)))
+}
+
+/// Gives the first slot that waits: that of each four is found beside the first four that have one.
+#[kernel]
+fn first_of(waiting: Bits<SLOTS>) -> Bits<READ_SLOT_BITS> {
+    let fours: Bits<4> = cat!(
+        waiting.get_bits::<4>(12).any(),
+        waiting.get_bits::<4>(8).any(),
+        waiting.get_bits::<4>(4).any(),
+        waiting.get_bits::<4>(0).any()
+    );
+    let four = first_of_four(fours);
+    let place = if fours.get_bit(0) {
+        first_of_four(waiting.get_bits::<4>(0))
+    } else if fours.get_bit(1) {
+        first_of_four(waiting.get_bits::<4>(4))
+    } else if fours.get_bit(2) {
+        first_of_four(waiting.get_bits::<4>(8))
+    } else {
+        first_of_four(waiting.get_bits::<4>(12))
+    };
+    cat!(four, place)
 }
 
 /// Gives the replays after the active one: that of the first slot behind it that waits, or none.
 #[kernel]
 fn next_of(replay: Replay) -> Replay {
-    let twice: Bits<32> = cat!(replay.waiting, replay.waiting);
-    let behind: Bits<SLOTS> = (twice >> replay.slot).get_bits::<SLOTS>(0);
-    let first = behind & (bits::<SLOTS>(0) - behind);
-    let slot = replay.slot + index_of(first);
+    // Slots from that of the active one on come first; its own does not wait.
+    let behind = replay.waiting & (bits::<SLOTS>(0xffff) << replay.slot);
+    let slot = select(behind.any(), first_of(behind), first_of(replay.waiting));
     Replay {
         is_active: replay.waiting.any(),
         slot,
@@ -486,6 +508,18 @@ mod tests {
             }
             let same = replay_after_turn(before, bits(1024), bits(4), false);
             assert_eq!(same, Replay { bytes: bits(1024), packets: bits(4), ..before });
+        }
+    }
+
+    #[test]
+    fn the_slots_behind_are_searched_round_the_ring() {
+        for (slot, first, second) in
+            (0..16).flat_map(|slot| (0..256).map(move |pair| (slot, pair / 16, pair % 16)))
+        {
+            let after = next_of(replay(slot, 1 << first | 1 << second));
+            let distance = |other: u64| (other + 16 - slot) % 16;
+            let nearest = if distance(first) < distance(second) { first } else { second };
+            assert_eq!(after.slot, bits(nearest), "{slot} {first} {second}");
         }
     }
 

@@ -92,6 +92,7 @@ const ORDER_COUNT: usize = ORDER + 1;
 pub(crate) const ENTRY_COUNT: usize = list::ENTRY_COUNT;
 /// log2 of the atomics between here and resolve: more than the stages between can hold.
 const ATOMICS: usize = 6;
+const ATOMIC_COUNT: usize = ATOMICS + 1;
 
 /// What a packet that is parked asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -111,6 +112,12 @@ fn ask_of(packet: Admitted) -> Ask {
 #[kernel]
 fn passes_at_once(packet: Admitted) -> Bit {
     packet.decision == Decision::Drop && !packet.starts_generation
+}
+
+/// Says whether an atomic may pass: its operands enter their queue a cycle later, with those that passed in the cycle before.
+#[kernel]
+fn has_room_for_operands(level: Bits<ATOMIC_COUNT>) -> Bit {
+    !(level.get_bit(ATOMICS) || level.get_bits::<2>(ATOMICS - 2).all())
 }
 
 /// The packet of a turn, on its way to the order.
@@ -172,7 +179,7 @@ pub struct Park {
     pause: Pause,
     wake_queue: TurnQueue<RING_BITS, 12>,
     #[init(Fifo::new(Storage::Block))]
-    operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
+    operands_queue: Fifo<AtomicOperands, ATOMICS, ATOMIC_COUNT>,
 
     #[init(Reg::new(true))]
     is_clearing: Reg<Bit>,
@@ -185,6 +192,9 @@ pub struct Park {
     /// A packet waits for scatter; it has asked.
     waits: Reg<Bit>,
     is_waiting_asked: DFF<Bit>,
+    /// `passed_operands` enter `operands_queue`; that an atomic passes is known late.
+    has_operands: Reg<Bit>,
+    passed_operands: DFF<AtomicOperands>,
     has_issue: Reg<Bit>,
     issue: DFF<Issue>,
 }
@@ -245,7 +255,7 @@ impl Logic for Park {
         let waits = self.waits.q.val();
         let is_out = waits || (has_event && action.passes);
         let is_out_asked = select(waits, self.is_waiting_asked.q.val(), event.is_asked);
-        let may_pass = !token.is_atomic || self.operands_queue.rx.ready.val();
+        let may_pass = !token.is_atomic || has_room_for_operands(self.operands_queue.level.val());
         let is_taken = may_pass && self.passed.ready.val();
         self.waits.d.next = is_out && !is_taken;
         self.is_waiting_asked.d.next = is_out_asked;
@@ -255,8 +265,10 @@ impl Logic for Park {
         self.wqe.beat.next = answer;
         let is_refused = has_event && event.is_leave && event.is_asked && !action.passes;
         self.answer.ready.next = is_refused || (is_out && is_taken && is_out_asked);
-        self.operands_queue.rx.valid.next = is_out && is_taken && token.is_atomic;
-        self.operands_queue.rx.beat.next = self.parked_operands.read_data.val();
+        self.has_operands.d.next = is_out && is_taken && token.is_atomic;
+        self.passed_operands.d.next = self.parked_operands.read_data.val();
+        self.operands_queue.rx.valid.next = self.has_operands.q.val();
+        self.operands_queue.rx.beat.next = self.passed_operands.q.val();
         self.free.rx.valid.next =
             select(clears, !sweep.get_bits::<2>(ENTRY_BITS).any(), acts && action.passes);
         self.free.rx.beat.next = select(clears, sweep.get_bits::<ENTRY_BITS>(0), event.entry);

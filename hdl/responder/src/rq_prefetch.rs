@@ -184,6 +184,9 @@ pub struct RqPrefetch {
     takes_notice: Reg<Bit>,
     takes_bell: Reg<Bit>,
     takes_unfinished: Reg<Bit>,
+    /// As these, of the walk; and in the cycle before a ring was denied a line.
+    walks: Reg<Bit>,
+    was_denied: Reg<Bit>,
 
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
@@ -216,10 +219,8 @@ impl Logic for RqPrefetch {
         self.fetched.next = self.wqe_lines.fetched.val();
         self.pools.next =
             pools_of(self.lines.level.val(), self.wqe_lines.fetching.val(), self.demands.level.val());
-        let step = self.step.q.val();
-        let ring = self.ring.q.val();
-        let reason = self.reason.q.val();
-        let walk = self.walk.q.val();
+        let (step, reason) = (self.step.q.val(), self.reason.q.val());
+        let (ring, walk) = (self.ring.q.val(), self.walk.q.val());
         let found = self.found.q.val();
         let state = self.ring_records.state.val();
         let generation = state.attributes.generation;
@@ -240,9 +241,9 @@ impl Logic for RqPrefetch {
         self.demands.rx.valid.next = self.grant.demand_valid.val();
         self.demands.rx.beat.next = self.grant.demand.val();
 
-        // The ring is compared, then decided on.
+        // The ring is compared, then decided on. One that yields was asked, though the walk has passed it since.
         if step == Step::Look || step == Step::Compare {
-            let is_asked = walk.yield_requests.any();
+            let is_asked = step == Step::Compare || walk.yield_requests.any();
             let (share, demand) = (self.share.q.val(), self.demands.tx.beat.val());
             self.found.d.next = findings_of(state, share, self.lines.level.val(), is_asked, demand);
         }
@@ -319,7 +320,9 @@ impl Logic for RqPrefetch {
         let alive_count = self.alive_count.q.val();
         self.alive_count.d.next = alive_after(alive_count, sets, state.attributes, setup.attributes);
         self.share.d.next = share_of(alive_count);
-        self.walk.d.next = walk_after(walk, clears, chooses && choice.is_walk, given.valid, plan.is_denied);
+        self.walks.d.next = chooses && choice.is_walk;
+        self.was_denied.d.next = plan.is_denied;
+        self.walk.d.next = walk_after(walk, clears, self.walks.q.val(), given.valid, self.was_denied.q.val());
 
         self.demands.tx.ready.next = meets_demand(decides, reason, plan, found);
 

@@ -11,7 +11,8 @@
 //!
 //! One packet in three cycles. The answer is there when the packet enters.
 //!
-//! A packet that admission has dropped never asks, and is never parked: nobody waits for it.
+//! A packet that admission has dropped never asks, and is never parked: nobody waits for it. One that must rest is parked unasked,
+//! whatever is known of its ring.
 //!
 //! 1. While a packet is on its way that has not asked, or has asked before the list failed or began, those after it are unasked.
 //! 2. What is read is as of two cycles before: what has failed or begun since has shut the ring for all that is asked until
@@ -80,7 +81,9 @@ pub(super) struct AskGate {
     pub enters: Signal<In, Bit>,
     /// Admission has dropped it.
     pub is_dropped: Signal<In, Bit>,
-    /// It may not ask; a function of registers.
+    /// It must rest.
+    pub rests: Signal<In, Bit>,
+    /// It may not ask for what is known of its ring; a function of registers.
     pub is_unasked: Signal<Out, Bit>,
     /// Write of a list.
     pub change: Signal<In, Change>,
@@ -105,8 +108,9 @@ impl Logic for AskGate {
         self.entered.read_address.next = next_ring;
 
         let (known, entered) = (self.known.read_data.val(), self.entered.read_data.val());
-        let asks = may_ask(known, entered);
-        self.is_unasked.next = !asks;
+        let may_ask = may_ask(known, entered);
+        self.is_unasked.next = !may_ask;
+        let asks = may_ask && !self.rests.val();
         let sweeps = self.is_sweeping.val();
         self.entered.write_enable.next = sweeps || self.enters.val();
         let change = self.change.val();

@@ -159,9 +159,16 @@ pub(super) fn next_event(
 }
 
 /// Decides about an event. `next` is the entry after that of the event in its list, if there is one; `is_absent` says
-/// that the answer to the packet is without a WQE, if it has asked for one.
+/// that the answer to the packet is without a WQE, if it has asked for one; `must_rest` that the packet of a turn may not
+/// be tried yet: the ring has this turn again.
 #[kernel]
-pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_absent: Bit) -> Action {
+pub(super) fn action_of(
+    event: Event,
+    list: List,
+    next: Bits<ENTRY_BITS>,
+    is_absent: Bit,
+    must_rest: Bit,
+) -> Action {
     let is_end = event.entry == list.tail;
     let lacks = (event.is_asked && is_absent) || event.is_unasked;
     let is_new = event.is_leave && !event.is_parked;
@@ -170,12 +177,14 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
     let leaves_list = is_oldest && !lacks;
     let fails = is_oldest && lacks;
     let wakes = event.is_wake && list.holds;
-    let issues = event.is_turn && event.pass == list.pass;
+    let is_due = event.is_turn && event.pass == list.pass;
+    let issues = is_due && !must_rest;
+    let rests = is_due && must_rest;
     let begins = appends && !list.holds;
     let follows = appends && list.holds && !list.is_passing && !list.is_asleep;
     let tries_again = (fails && list.was_woken) || (wakes && list.is_asleep);
     let goes_on = issues && !is_end;
-    let schedules = begins || follows || tries_again || goes_on;
+    let schedules = begins || follows || tries_again || goes_on || rests;
     let pass = list.pass != (fails || begins);
     Action {
         passes: leaves_list || (is_new && !appends),
@@ -191,7 +200,7 @@ pub(super) fn action_of(event: Event, list: List, next: Bits<ENTRY_BITS>, is_abs
             } else {
                 event.entry
             },
-            restarts: begins || tries_again,
+            restarts: begins || tries_again || (rests && event.restarts),
             pass,
         },
         chases: event.is_unasked && (begins || follows),
@@ -253,7 +262,30 @@ mod tests {
     }
 
     fn act(event: Event, list: List, is_absent: bool) -> Action {
-        action_of(event, list, bits(NEXT), is_absent)
+        action_of(event, list, bits(NEXT), is_absent, false)
+    }
+
+    #[test]
+    fn a_turn_whose_packet_must_rest_comes_again_as_it_was() {
+        for (entry, pass, restarts) in
+            [(3, true, true), (3, true, false), (5, true, false), (3, false, true), (5, false, false)]
+        {
+            let event = Event { restarts, ..turn(entry, pass) };
+            for is_absent in [false, true] {
+                let action = action_of(event, three(), bits(NEXT), is_absent, true);
+                let again = Turn { ring: bits(RING), entry: bits(entry), restarts, pass: true };
+                assert_eq!(action.schedules, pass, "a turn of an earlier pass does nothing");
+                assert!(!action.issues && !action.passes && !action.appends && !action.chases);
+                assert!(!pass || action.turn == again, "{:?}", action.turn);
+                assert_eq!(action.after, three());
+            }
+        }
+        // It matters to turns only.
+        let other = [packet(3, true, true), packet(9, true, false), event_of_wake(bits(RING))];
+        for event in other {
+            let [rests, usual] = [true, false].map(|must| action_of(event, three(), bits(NEXT), false, must));
+            assert_eq!(rests, usual, "{event:?}");
+        }
     }
 
     #[test]

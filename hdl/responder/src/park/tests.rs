@@ -35,6 +35,10 @@ enum Sort {
     Atomic,
     /// It takes a WQE.
     Taking,
+    /// It takes one, and ends a key.
+    Ending,
+    /// It ends a key, and its message has a WQE.
+    EndingLast,
     /// Admission has dropped it.
     Dropped,
 }
@@ -59,7 +63,6 @@ struct Machine {
     /// Numbers of the atomics that passed.
     atomics: VecDeque<u64>,
     asked_at: u64,
-    passed_at: u64,
     host_cycles: u64,
     /// WQEs that a read brings, and least number of cycles from one packet to the next at the exit.
     read_counts: RangeInclusive<u64>,
@@ -68,6 +71,9 @@ struct Machine {
     offered: Vec<u64>,
     /// Whether its ring had its share then.
     exceeds: Vec<bool>,
+    /// Cycles that scatter takes for a packet that ends a key, and in which it may take the next packet.
+    ending_cycles: u64,
+    free_at: u64,
     /// Packets, with the cycle in which each passed, its ring, and its cycles from `admitted` to `passed`.
     order: Vec<(u64, usize, u64)>,
 }
@@ -96,10 +102,11 @@ impl Machine {
             operands: Sink::new(stalls),
             atomics: VecDeque::new(),
             asked_at: 0,
-            passed_at: 0,
             host_cycles: 100,
             read_counts: 1..=4,
             scatter_cycles: 1,
+            ending_cycles: 1,
+            free_at: 0,
             offered: Vec::new(),
             exceeds: Vec::new(),
             order: Vec::new(),
@@ -135,7 +142,8 @@ impl Machine {
                 packet: Admitted {
                     decision: if sort == Sort::Dropped { Decision::Drop } else { Decision::Execute },
                     psn: bits(number),
-                    takes_wqe: sort == Sort::Taking,
+                    takes_wqe: matches!(sort, Sort::Taking | Sort::Ending),
+                    with_invalidate: matches!(sort, Sort::Ending | Sort::EndingLast | Sort::Dropped),
                     is_atomic: sort == Sort::Atomic,
                     generation: bits(GENERATION),
                     ..Admitted::default()
@@ -155,7 +163,7 @@ impl Machine {
         block.wakes.next = woken.is_some();
         block.woken.next = bits(woken.map_or(0, |ring| RINGS[ring]));
         self.passed.drive(&mut block.passed, &mut self.random);
-        block.passed.ready.next &= cycle >= self.passed_at + self.scatter_cycles;
+        block.passed.ready.next &= cycle >= self.free_at;
         self.operands.drive(&mut block.operands, &mut self.random);
         // Scatter takes the WQE with its packet.
         block.wqe.ready.next = block.passed.ready.next;
@@ -170,7 +178,8 @@ impl Machine {
         let request = (takes && block.request.valid.val()).then(|| block.request.beat.val());
         self.bench.tick();
         if let Some(packet) = passed {
-            self.passed_at = cycle;
+            let ends_key = packet.with_invalidate && packet.decision != Decision::Drop;
+            self.free_at = cycle + if ends_key { self.ending_cycles } else { self.scatter_cycles };
             self.check(&packet, wqe);
         }
         if let Some(operands) = operands {
@@ -231,7 +240,7 @@ impl Machine {
             place.unwrap_or_else(|| panic!("{number} passed before an older one of its ring, or twice"));
         let ring = &mut self.rings[place];
         let (_, sort) = ring.expected.pop_front().unwrap();
-        assert_eq!(wqe.is_some(), sort == Sort::Taking, "{number}");
+        assert_eq!(wqe.is_some(), matches!(sort, Sort::Taking | Sort::Ending), "{number}");
         if let Some(wqe) = wqe {
             assert!(!wqe.is_absent);
             assert_eq!(wqe.data, bits(RINGS[place] << 32 | ring.taken), "{number} has the WQE of another");
@@ -286,7 +295,10 @@ fn packets_of_a_ring_keep_their_order_and_each_has_its_own_wqe() {
                 }
             }
             machine.host_cycles = if turn / 2_000 % 2 == 0 { 40 } else { 250 };
-            let sorts = [Sort::Taking, Sort::Taking, Sort::Taking, Sort::Plain, Sort::Atomic, Sort::Dropped];
+            // Of one ring in four, packets end keys.
+            let ending = if place == 2 { [Sort::Ending, Sort::EndingLast] } else { [Sort::Taking; 2] };
+            let sorts =
+                [ending[0], ending[1], Sort::Taking, Sort::Taking, Sort::Plain, Sort::Atomic, Sort::Dropped];
             let sort = sorts[machine.random.random_range(0..sorts.len())];
             machine.step(begins.then_some((place, sort)));
         }
@@ -411,4 +423,37 @@ fn a_ring_that_missed_a_wqe_is_unparked_while_packets_come_at_full_rate() {
         missed > 60 && last_parked < 1_500 && latest <= ANSWER_CYCLES + 3 + 3,
         "{missed} {last_parked}, {latest}"
     );
+}
+
+/// Packets of one ring that end keys come as fast as they can, and scatter takes thirty cycles for each; packets of another ring come
+/// every ten cycles, and wait for one of them at most. Those of the first pass in their order, one in 64 cycles or a few more.
+#[test]
+fn packets_that_end_keys_leave_half_of_the_path_to_others() {
+    const ENDING: u64 = 30;
+    const COUNT: usize = 50;
+    for sort in [Sort::Ending, Sort::EndingLast] {
+        let mut machine = Machine::new(Stalls::None);
+        (machine.rings[1].here, machine.rings[1].reading) = (1_000, 1_000);
+        (machine.scatter_cycles, machine.ending_cycles) = (3, ENDING);
+        for round in 0..5 * COUNT {
+            let until = machine.cycle + 10;
+            machine.admit(0, Sort::Plain);
+            if round < COUNT {
+                machine.admit(1, sort);
+            }
+            while machine.cycle < until {
+                machine.step(None);
+            }
+        }
+        machine.settle();
+        let of = |place: usize| machine.order.iter().filter(move |passed| passed.1 == place);
+        let latest = of(0).map(|passed| passed.2).max().unwrap();
+        let ends: Vec<u64> = of(1).map(|passed| passed.0).collect();
+        let gaps: Vec<u64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        println!("others wait {latest} cycles at most, keys end every {:?}", gaps.iter().max());
+        assert_eq!((of(0).count(), ends.len()), (5 * COUNT, COUNT));
+        assert!(latest <= ENDING + 4 + 6, "{latest}");
+        let slack = ENDING + 12;
+        assert!(gaps.iter().all(|gap| (64 - slack..=64 + slack).contains(gap)), "{gaps:?}");
+    }
 }

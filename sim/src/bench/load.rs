@@ -17,7 +17,7 @@ use rnic_machine::world::{CardOptions, Domain};
 use rnic_stimulus::chance::Seed;
 use rnic_workloads::cards;
 use rnic_workloads::plan::Kind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -386,6 +386,12 @@ pub(super) struct Load {
     pub(super) received: usize,
     /// Receives are posted before the messages that consume them.
     pub(super) posts_receives: bool,
+    /// That of the receivers.
+    domain: ProtectionDomain,
+    /// Memory whose keys SENDs invalidate, in this order; no other SEND is posted then.
+    ending: Option<VecDeque<SharedRegion>>,
+    /// Memory whose key a SEND names.
+    ended: Vec<SharedRegion>,
 }
 
 /// Creates one end of a pair, before the other one is known.
@@ -492,7 +498,7 @@ impl Load {
             pairs.push(Pair { sender, receiver, sources, sinks, place, target, posted: 0, receives: 0 });
         }
         let signal_every = (window / 2).clamp(1, SIGNAL_EVERY);
-        let case = *case;
+        let (case, [_, domain]) = (*case, domains);
         Ok(Load {
             case,
             pairs,
@@ -505,7 +511,22 @@ impl Load {
             sent: 0,
             received: 0,
             posts_receives: true,
+            domain,
+            ending: None,
+            ended: Vec::new(),
         })
+    }
+
+    /// Registers this much memory at the receivers, whose keys the SENDs invalidate.
+    pub(super) fn end_keys(&mut self, count: usize) -> Result<()> {
+        let share = |_| self.domain.share_invalidatable(1, RIGHTS);
+        self.ending = Some((0..count).map(share).collect::<Result<_, _>>()?);
+        Ok(())
+    }
+
+    /// Keys that no SEND has named yet.
+    pub(super) fn keys_left(&self) -> usize {
+        self.ending.as_ref().map_or(0, VecDeque::len)
     }
 
     /// QPN of the receiver of a pair.
@@ -533,7 +554,8 @@ impl Load {
                 pair.post_receives(end, batch)?;
             }
             let wanted = (end - pair.posted).min(pair.sources.len()) / batch * batch;
-            let room = wanted.min(free / batch * batch);
+            let keys = self.ending.as_ref().map_or(usize::MAX, VecDeque::len);
+            let room = wanted.min(free.min(keys) / batch * batch);
             if room < wanted {
                 stopped = stopped.or(Some(turn));
             }
@@ -544,7 +566,14 @@ impl Load {
                 let address = remote.address + pair.target as u64;
                 let remote = RemoteMemory { address, bytes: self.case.bytes as u64, ..remote };
                 let request = match self.case.kind {
-                    Kind::Send => SendRequest::send(index as u64),
+                    Kind::Send => match self.ending.as_mut().and_then(VecDeque::pop_front) {
+                        Some(region) => {
+                            let key = region.remote().key;
+                            self.ended.push(region);
+                            SendRequest::send_invalidate(index as u64, key)
+                        }
+                        None => SendRequest::send(index as u64),
+                    },
                     Kind::Write => SendRequest::write(index as u64, remote),
                     Kind::Read => SendRequest::read(index as u64, remote),
                     Kind::FetchAdd => SendRequest::fetch_add(index as u64, remote, 1),

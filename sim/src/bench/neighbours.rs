@@ -2,7 +2,8 @@
 //! pair of the same two cards that makes trouble.
 //!
 //! The victim's *fair share* is what the neighbour leaves of the wire, but half of the wire at least: a neighbour that uses less than
-//! its half leaves the rest to others. Bytes are counted as frames begin on the wire, with preamble and gap.
+//! its half leaves the rest to others. Bytes of the neighbour are counted as frames begin on the wire, with preamble and gap; those of
+//! the victim are the frames of the messages that complete, so what is sent again is no gain.
 use super::load::{Load, Progress, Window};
 use super::{Case, lock};
 use crate::print_line;
@@ -30,6 +31,9 @@ const WINDOW: usize = 64;
 const BYTES: usize = 4096;
 /// Messages of the victim that are measured, for its rate and one at a time for its latency; and as many before that, divided by four.
 const MESSAGES: [usize; 2] = [600, 100];
+/// Keys that SENDs end, most of the regions that a card has, and messages of the victim that are measured meanwhile.
+const KEYS: usize = 960;
+const MESSAGES_OF_KEYS: [usize; 2] = [250, 14];
 /// T of the neighbour is 262 us, so that one whose peer is silent has retries left until the measurement ends.
 const TIMEOUT: u8 = 6;
 /// Calls of `idle`, of 100 ns each, from a SEND to its receive, so that it arrives while the receive is fetched.
@@ -51,17 +55,25 @@ pub enum Noise {
     OneWord,
     /// WRITEs to a peer from which nothing comes back.
     SilentPeer,
+    /// SENDs with Invalidate of no bytes, as many as the wire and the card take; each has a key of its own.
+    EndedKeys,
 }
 
 impl Noise {
     /// All kinds.
-    pub const ALL: [Noise; 5] =
-        [Noise::Quiet, Noise::ColdReceives, Noise::EmptySends, Noise::OneWord, Noise::SilentPeer];
+    pub const ALL: [Noise; 6] = [
+        Noise::Quiet,
+        Noise::ColdReceives,
+        Noise::EmptySends,
+        Noise::OneWord,
+        Noise::SilentPeer,
+        Noise::EndedKeys,
+    ];
 
     fn case(self) -> Case {
         let (kind, bytes) = match self {
             Noise::ColdReceives => (Kind::Send, 64),
-            Noise::EmptySends => (Kind::Send, 0),
+            Noise::EmptySends | Noise::EndedKeys => (Kind::Send, 0),
             Noise::OneWord => (Kind::FetchAdd, ATOMIC_BYTES),
             Noise::Quiet | Noise::SilentPeer => (Kind::Write, BYTES),
         };
@@ -71,7 +83,7 @@ impl Noise {
     fn window(self) -> usize {
         match self {
             Noise::ColdReceives => 1,
-            Noise::EmptySends => 512,
+            Noise::EmptySends | Noise::EndedKeys => 512,
             _ => WINDOW,
         }
     }
@@ -96,17 +108,15 @@ pub struct Kept {
     pub latency_us: f64,
 }
 
-/// Bytes on the wire of the victim, and of others.
-type Bytes = Arc<[AtomicU64; 2]>;
-
-/// Counts the bytes of requests from the first card, and loses those to a queue pair that does not answer.
-fn watch(world: &SharedWorld, victim: u32, silent: Option<u32>) -> Bytes {
-    let bytes: Bytes = Arc::default();
+/// Counts the bytes of requests of others than the victim from the first card, and loses those to a queue pair that does not answer.
+fn watch(world: &SharedWorld, victim: u32, silent: Option<u32>) -> Arc<AtomicU64> {
+    let bytes: Arc<AtomicU64> = Arc::default();
     let counted = Arc::clone(&bytes);
     let script = move |_: u64, frame: &mut Frame| {
         let destination = PacketRepr::parse(&frame.bytes).map(|packet| packet.bth.destination_qp).ok();
-        let index = usize::from(destination != Some(victim));
-        counted[index].fetch_add(frame.bytes.len() as u64 + FRAME_OVERHEAD_BYTES, Ordering::Relaxed);
+        if destination != Some(victim) {
+            counted.fetch_add(frame.bytes.len() as u64 + FRAME_OVERHEAD_BYTES, Ordering::Relaxed);
+        }
         if destination.is_some() && destination == silent { Fate::Lose } else { Fate::Leave }
     };
     lock(world).direction_mut(0, 0).set_script(Some(Box::new(script)));
@@ -122,9 +132,10 @@ struct Neighbour {
 }
 
 impl Neighbour {
-    fn turn(&mut self) -> Result<()> {
+    fn turn(&mut self, is_measured: bool) -> Result<()> {
         match self.noise {
             Noise::Quiet => return Ok(()),
+            Noise::EndedKeys if !is_measured => return Ok(()),
             Noise::ColdReceives => match &mut self.waiting {
                 Some(idles) if *idles == COLD_IDLES => {
                     self.load.post_receives(self.load.sent + 1)?;
@@ -170,13 +181,17 @@ fn run_victim(
     let mut victim = Load::new(both, &case, of(window), 1, send)?;
     let mut load = Load::new(both, &noise.case(), of(noise.window()), 1, send)?;
     load.posts_receives = noise != Noise::ColdReceives;
+    if noise == Noise::EndedKeys {
+        load.end_keys(KEYS)?;
+    }
     let silent = (noise == Noise::SilentPeer).then(|| load.receiver(0));
     let bytes = watch(&world, victim.receiver(0), silent);
     let mut neighbour = Neighbour { noise, load, waiting: None };
     (0..2).for_each(|card| lock(&world).host_mut(card).set_options(standard.host));
-    let measured = MESSAGES[usize::from(window == 1)];
+    let messages = if noise == Noise::EndedKeys { MESSAGES_OF_KEYS } else { MESSAGES };
+    let measured = messages[usize::from(window == 1)];
     let (from, to) = (measured / 4, measured / 4 + measured);
-    let now = || (lock(&world).now_ps(), [0, 1].map(|index: usize| bytes[index].load(Ordering::Relaxed)));
+    let now = || (lock(&world).now_ps(), bytes.load(Ordering::Relaxed));
     let mut begin = None;
     let mut idle = 0;
     while victim.sent < to {
@@ -184,7 +199,7 @@ fn run_victim(
             begin = Some((victim.sent, now()));
         }
         victim.post(usize::MAX / 2)?;
-        neighbour.turn()?;
+        neighbour.turn(begin.is_some())?;
         clock.idle();
         idle += 1;
         match victim.poll()? {
@@ -194,11 +209,14 @@ fn run_victim(
         }
     }
     lock(&world).check()?;
+    let has_keys = noise != Noise::EndedKeys || neighbour.load.keys_left() > 0;
+    ensure!(has_keys, "all keys have ended before message {} of {to}", victim.sent);
     let (messages, (begin_ps, before)) = begin.context("nothing was measured")?;
     let (end_ps, after) = now();
     let seconds = (end_ps - begin_ps) as f64 * 1e-12;
-    let rates = [0, 1].map(|index| (after[index] - before[index]) as f64 / seconds);
-    Ok((seconds / (victim.sent - messages) as f64, rates))
+    let completed = (victim.sent - messages) as f64;
+    let own = completed * case.frames().wire_bytes as f64;
+    Ok((seconds / completed, [own, (after - before) as f64].map(|bytes| bytes / seconds)))
 }
 
 /// Measures the victim beside one neighbour.

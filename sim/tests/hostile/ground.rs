@@ -4,7 +4,7 @@
 //! reset and connected again through the driver.
 use crate::bystander::Bystander;
 use crate::rig::{CARD_MAC, MIN_RNR_TIMER, Rig, UNTOUCHED, Version, ensure_same, path_to_card};
-use crate::traffic::{Begun, PMTU_BYTES, RECEIVE_BYTES, State, TARGET_BYTES};
+use crate::traffic::{Begun, PMTU_BYTES, RECEIVE_BYTES, State, TARGET_BYTES, atomic};
 use anyhow::{Context, Result};
 use rand::Rng;
 use rand::seq::IteratorRandom;
@@ -17,6 +17,7 @@ use rnic_endpoint::packet::Packet;
 use rnic_endpoint::qp::{
     Completion, Data, Operation as PeerOperation, Outcome, QueuePairSetup, ReceiveWqe, SendWqe,
 };
+use rnic_layout::limits::ATOMIC_BYTES;
 use rnic_layout::opcode::{self, Operation as Op};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::{PSN_COUNT, Psn, PsnCheck};
@@ -189,9 +190,13 @@ pub(crate) struct Side {
     /// Memory that the responses of READs and atomics fill, unless the card has it; its key and address.
     landing: Option<Region>,
     landing_place: (u32, u64),
-    /// Addresses that READs of this batch access, and whether a later WRITE has changed some: a READ is not ordered before it.
+    /// Addresses that READs of this batch access, the words of its atomics with their keys, and whether a later WRITE has changed
+    /// some: a READ or an atomic without a fence behind it is not ordered before that (protocol 2.10).
     read: Vec<Range<u64>>,
-    is_read_raced: bool,
+    words: Vec<(u32, u64)>,
+    is_raced: bool,
+    /// Words of atomics that a later WRITE has changed.
+    raced_words: Vec<(u32, u64)>,
     /// Valid requests, of this life or of earlier ones.
     kept: VecDeque<Vec<u8>>,
     /// Since the last comparison: of the reference, and of the card.
@@ -268,13 +273,13 @@ impl Seen {
     }
 
     /// What must be the same in card and reference.
-    fn comparable(&self, is_read_raced: bool) -> Seen {
+    fn comparable(&self, is_raced: bool) -> Seen {
         let mut seen = Seen { answers: coalesced(&self.answers), ..self.clone() };
-        if is_read_raced {
-            seen.answers
-                .iter_mut()
-                .filter(|answer| answer.is_data())
-                .for_each(|answer| answer.payload.fill(0));
+        for answer in seen.answers.iter_mut().filter(|_| is_raced) {
+            if answer.is_data() {
+                answer.payload.fill(0);
+            }
+            answer.original = answer.original.map(|_| 0);
         }
         // A READ response of a wrong length ends its READ with either status (protocol 8.3).
         let wrong = seen.done.iter_mut().filter(|done| !done.is_receive);
@@ -285,8 +290,8 @@ impl Seen {
         seen
     }
 
-    fn is_same(&self, other: &Seen, is_read_raced: bool) -> bool {
-        let (one, other) = (self.comparable(is_read_raced), other.comparable(is_read_raced));
+    fn is_same(&self, other: &Seen, is_raced: bool) -> bool {
+        let (one, other) = (self.comparable(is_raced), other.comparable(is_raced));
         (one.requests, one.answers, one.done, one.events)
             == (other.requests, other.answers, other.done, other.events)
     }
@@ -319,7 +324,7 @@ impl Side {
     /// Returns whether the card has done what the reference has.
     fn is_same(&self) -> bool {
         let expected = self.expected.with_overtaken(&self.found);
-        self.found.is_same(&expected, self.is_read_raced)
+        self.found.is_same(&expected, self.is_raced)
     }
 
     /// The state for a valid request, this many PSNs ahead.
@@ -349,7 +354,16 @@ impl Side {
             return;
         } else if let Some(written) = self.begun.written(packet) {
             let overlaps = |read: &Range<u64>| read.start < written.end && written.start < read.end;
-            self.is_read_raced |= self.read.iter().any(overlaps);
+            self.is_raced |= self.read.iter().any(overlaps);
+            // Atomics are executed in their order.
+            match atomic(packet) {
+                Some(atomic) => self.words.push((atomic.remote_key, atomic.virtual_address)),
+                None => {
+                    let word = |&&(_, first): &&(u32, u64)| overlaps(&(first..first + ATOMIC_BYTES as u64));
+                    self.raced_words.extend(self.words.iter().filter(word));
+                    self.is_raced |= !self.raced_words.is_empty();
+                }
+            }
         }
         if matches!(operation, Some(Op::ReadRequest | Op::CompareSwap | Op::FetchAdd)) {
             self.asked += 1;
@@ -482,7 +496,9 @@ impl Ground {
                 landing: Some(landing),
                 landing_place,
                 read: Vec::new(),
-                is_read_raced: false,
+                words: Vec::new(),
+                is_raced: false,
+                raced_words: Vec::new(),
                 kept: VecDeque::new(),
                 expected: Seen::default(),
                 found: Seen::default(),
@@ -569,8 +585,9 @@ impl Ground {
                 again += 1;
             }
             let side = &mut self.sides[index];
-            (side.asked, side.is_read_raced) = (0, false);
+            (side.asked, side.is_raced) = (0, false);
             side.read.clear();
+            side.words.clear();
             let wanted = if random.random_bool(0.1) { 0 } else { RECEIVES };
             while side.posted.len() < wanted {
                 let mut piece = side.room.pop().context("there is memory for all receives")?;
@@ -869,7 +886,7 @@ impl Ground {
         for (index, side) in self.sides.iter().enumerate() {
             if !side.is_same() {
                 let [found, expected] =
-                    [&side.found, &side.expected].map(|seen| seen.comparable(side.is_read_raced));
+                    [&side.found, &side.expected].map(|seen| seen.comparable(side.is_raced));
                 return Err((index, format!("the card does\n  {found:?}\nand not\n  {expected:?}")));
             }
         }
@@ -884,8 +901,23 @@ impl Ground {
         is_same.map_err(|error| (0, format!("memory of another domain: {error:#}")))
     }
 
+    /// Gives the reference the words that an atomic and a later WRITE have changed on the card, in either order.
+    fn take_raced_words(&mut self, index: usize) -> Result<()> {
+        for (key, address) in std::mem::take(&mut self.sides[index].raced_words) {
+            let place = place_of(&mut self.reference, key, address)?;
+            let side = &self.sides[index];
+            let regions = [&side.region, &side.local, &side.ended];
+            let region = regions.into_iter().find(|region| region.remote().key == key);
+            let region = region.context("an atomic accesses memory of its queue pair")?;
+            let word = &mut self.reference.memory().bytes[place..][..ATOMIC_BYTES];
+            region.read((address - region.remote().address) as usize, word)?;
+        }
+        Ok(())
+    }
+
     /// Memory is as in the reference: also what lies beside the bytes that were granted.
     fn check_memory(&mut self, index: usize) -> Result<()> {
+        self.take_raced_words(index)?;
         let side = &self.sides[index];
         let place = side.ended_place - 2 * TARGET_BYTES;
         let parts = [

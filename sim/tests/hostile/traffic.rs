@@ -3,6 +3,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::RemoteMemory;
 use rnic_endpoint::packet::{Packet, Path};
+use rnic_layout::limits::ATOMIC_BYTES;
 use rnic_layout::opcode::{self, Operation as Op};
 use rnic_layout::psn::Psn;
 use rnic_layout::wire::extended::{AtomicEthRepr, IethRepr, ImmediateRepr, RethRepr};
@@ -15,7 +16,8 @@ pub(crate) const PMTU_BYTES: usize = 256;
 pub(crate) const RECEIVE_BYTES: usize = 600;
 /// Length of the region under attack: odd, so that it does not end with a word.
 pub(crate) const TARGET_BYTES: usize = 4001;
-/// Offsets in it of what valid WRITEs, READs and atomics access. A READ is not ordered before a later WRITE, so they are apart.
+/// Offsets in it of what valid WRITEs, READs and atomics access. A READ or an atomic is not ordered before a later WRITE, so they
+/// are apart.
 const WRITTEN: Range<u64> = 0..2000;
 const READ: Range<u64> = 2001..3001;
 const ATOMIC: Range<u64> = 3008..3968;
@@ -53,12 +55,8 @@ impl Begun {
     /// Addresses that a request changes.
     pub(crate) fn written(self, packet: &PacketRepr) -> Option<Range<u64>> {
         let bytes = packet.payload.len() as u64;
-        let atomic = packet.extended_headers().find_map(|header| match header {
-            ExtendedRepr::AtomicEth(atomic) => Some(atomic.virtual_address),
-            _ => None,
-        });
-        let (first, bytes) = match (self, reth(packet), atomic) {
-            (_, _, Some(address)) => (address, 8),
+        let (first, bytes) = match (self, reth(packet), atomic(packet)) {
+            (_, _, Some(atomic)) => (atomic.virtual_address, ATOMIC_BYTES as u64),
             (_, Some(reth), _) => (reth.virtual_address, bytes),
             (Begun::Write(address, _), _, _) => (address, bytes),
             _ => return None,
@@ -71,6 +69,14 @@ impl Begun {
 pub(crate) fn reth(packet: &PacketRepr) -> Option<RethRepr> {
     packet.extended_headers().find_map(|header| match header {
         ExtendedRepr::Reth(reth) => Some(reth),
+        _ => None,
+    })
+}
+
+/// The AtomicETH of a packet.
+pub(crate) fn atomic(packet: &PacketRepr) -> Option<AtomicEthRepr> {
+    packet.extended_headers().find_map(|header| match header {
+        ExtendedRepr::AtomicEth(atomic) => Some(atomic),
         _ => None,
     })
 }

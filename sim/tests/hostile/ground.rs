@@ -903,14 +903,14 @@ impl Ground {
 
     /// Gives the reference the words that an atomic and a later WRITE have changed on the card, in either order.
     fn take_raced_words(&mut self, index: usize) -> Result<()> {
-        for (key, address) in std::mem::take(&mut self.sides[index].raced_words) {
-            let place = place_of(&mut self.reference, key, address)?;
-            let side = &self.sides[index];
-            let regions = [&side.region, &side.local, &side.ended];
-            let region = regions.into_iter().find(|region| region.remote().key == key);
-            let region = region.context("an atomic accesses memory of its queue pair")?;
-            let word = &mut self.reference.memory().bytes[place..][..ATOMIC_BYTES];
-            region.read((address - region.remote().address) as usize, word)?;
+        let words = std::mem::take(&mut self.sides[index].raced_words);
+        let Side { region, ended, ended_place, .. } = &self.sides[index];
+        let regions = [(region, ended_place - 2 * TARGET_BYTES), (ended, *ended_place)];
+        for (key, address) in words {
+            let found = regions.iter().find(|(region, _)| region.remote().key == key);
+            let (region, place) = found.context("an atomic accesses memory of its queue pair")?;
+            let offset = (address - region.remote().address) as usize;
+            region.read(offset, &mut self.reference.memory().bytes[place + offset..][..ATOMIC_BYTES])?;
         }
         Ok(())
     }

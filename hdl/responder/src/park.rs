@@ -43,9 +43,11 @@
 //! whatever is parked: so packets that nobody wants hold neither entries nor cells.
 //!
 //! A packet that ends a key (SEND with Invalidate) holds up resolve until control has ended it, some thirty cycles in all. After one
-//! has entered `order`, all others rest for 64 cycles, parked in the lists of their rings, whose turns come in the order in which
-//! they came to rest ([`Turns`]). So packets that end no key have half of the receive path at least, however many do, and a card
-//! ends 3.9 million keys a second for its peers.
+//! has entered `order`, all others rest for 64 cycles, parked in the lists of their rings, so that those whose keys a peer ends
+//! keep half of the receive path to the others at least, and have the more, the longer their packets are. A card ends 3.9
+//! million keys a second for its peers. A turn whose packet must rest comes again behind the others, through the one queue of turns:
+//! a turn of an earlier pass then leaves before any of a later one, which `pass`, a single bit, relies on. The price is that among
+//! several rings whose packets rest, the one whose turn is next when the rest ends is tried, not the one that has rested longest.
 //!
 //! Latency 4 cycles from `admitted` to `passed`, and with a receive WQE 10; the first of them is a register, since the decision of
 //! admission is as deep as the choice that is made here. One event a cycle, so three cycles for a packet that
@@ -71,7 +73,7 @@ use crate::messages::{
     ANSWER_COUNT_BITS, Admission, Admitted, AtomicOperands, Decision, ReceiveWqe, ReceiveWqeRequest,
 };
 use ask_gate::AskGate;
-use list::{ENTRY_BITS, Event, Ordered, RING_BITS, action_of, next_event};
+use list::{ENTRY_BITS, Event, Ordered, RING_BITS, Turn, action_of, next_event};
 use lists::Lists;
 use pause::Pause;
 use rnic_blocks::memory::{Memory, Storage};
@@ -99,6 +101,9 @@ pub(crate) const ENTRY_COUNT: usize = list::ENTRY_COUNT;
 const ATOMICS: usize = 6;
 const ATOMIC_COUNT: usize = ATOMICS + 1;
 
+/// log2 of the cycles from one packet that ends a key to the next.
+const REST: usize = 6;
+
 /// What a packet that is parked asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Ask {
@@ -112,6 +117,18 @@ struct Ask {
 fn ask_of(packet: Admitted) -> Ask {
     let ends_key = packet.with_invalidate && packet.decision != Decision::Drop;
     Ask { takes_wqe: packet.takes_wqe, generation: packet.generation, ends_key }
+}
+
+/// Cycles for which packets that end keys rest, after a cycle in which one enters, or does not.
+#[kernel]
+fn rest_after(rest: Bits<REST>, begins: Bit) -> Bits<REST> {
+    if begins {
+        !bits::<REST>(0)
+    } else if rest.any() {
+        rest - 1
+    } else {
+        rest
+    }
 }
 
 /// Says whether a packet waits for no other: admission has dropped it, and it does not begin a generation, which resolve must see
@@ -186,7 +203,7 @@ pub struct Park {
     free: Fifo<Bits<ENTRY_BITS>, ENTRY_BITS, ENTRY_COUNT>,
     order: Fifo<Ordered, ORDER, ORDER_COUNT>,
     requests: Fifo<ReceiveWqeRequest, ORDER, ORDER_COUNT>,
-    turns: Turns,
+    turns: Turns<Turn>,
     ask_gate: AskGate,
     share: Share,
     pause: Pause,
@@ -197,6 +214,8 @@ pub struct Park {
     #[init(Reg::new(true))]
     is_clearing: Reg<Bit>,
     sweep: Reg<Bits<RING_BITS>>,
+    /// Cycles for which packets that end keys rest.
+    rest: Reg<Bits<REST>>,
     /// A packet enters, which came in the cycle before.
     has_admission: Reg<Bit>,
     admission: DFF<Admission>,
@@ -254,8 +273,8 @@ impl Logic for Park {
         let (has_event, event) = (self.has_event.q.val(), self.event.q.val());
         let (answer, asked) = (self.answer.beat.val(), self.asks.read_data.val());
         let (list, behind) = (self.lists.list.val(), self.lists.behind.val());
-        let (must_rest, has_issue) = (self.turns.rests.val(), self.has_issue.q.val());
-        let action = action_of(event, list, behind, answer.is_absent, asked.ends_key && must_rest);
+        let (rest, has_issue) = (self.rest.q.val(), self.has_issue.q.val());
+        let action = action_of(event, list, behind, answer.is_absent, asked.ends_key && rest.any());
         let moves = !(has_event && action.issues && has_issue && enters);
         let acts = has_event && moves;
 
@@ -286,7 +305,7 @@ impl Logic for Park {
         // Packets enter `order`, and ask for their WQEs; those of turns when no other does.
         self.ask_gate.next_ring.next = self.next_ring.val();
         self.ask_gate.enters.next = enters;
-        let rests = entering.ends_key && must_rest;
+        let rests = entering.ends_key && rest.any();
         let is_unasked = rests || (entering.takes_wqe && self.ask_gate.is_unasked.val());
         self.ask_gate.rests.next = rests;
         let is_dropped = passes_at_once(admission.packet);
@@ -300,8 +319,8 @@ impl Logic for Park {
             self.issue.d.next =
                 Issue { ring: event.ring, entry: event.entry, ask: asked, restarts: event.restarts };
         }
-        self.turns.begins.next = (enters && entering.ends_key && !is_unasked) || (issues && asked.ends_key);
-        self.turns.ends.next = acts && event.has_rested;
+        let begins_rest = (enters && entering.ends_key && !is_unasked) || (issues && asked.ends_key);
+        self.rest.d.next = rest_after(rest, begins_rest);
         let coming = Issue { ring: admission.ring, entry, ask: entering, restarts: false };
         let next = select(enters, coming, self.issue.q.val());
         let is_asked = next.ask.takes_wqe && !(enters && is_unasked);

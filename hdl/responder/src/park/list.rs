@@ -65,8 +65,6 @@ pub(super) struct Turn {
     pub restarts: Bit,
     /// Number of the pass.
     pub pass: Bit,
-    /// Its packet has rested.
-    pub has_rested: Bit,
 }
 
 /// What is done in a cycle; one of the first three.
@@ -88,7 +86,6 @@ pub(super) struct Event {
     /// Of a turn: as in [`Turn`].
     pub restarts: Bit,
     pub pass: Bit,
-    pub has_rested: Bit,
 }
 
 /// What an event does; at most one of `passes`, `appends` and `issues` is set.
@@ -133,7 +130,6 @@ fn event_of_turn(turn: Turn) -> Event {
         entry: turn.entry,
         restarts: turn.restarts,
         pass: turn.pass,
-        has_rested: turn.has_rested,
         ..Default::default()
     }
 }
@@ -163,8 +159,8 @@ pub(super) fn next_event(
 }
 
 /// Decides about an event. `next` is the entry after that of the event in its list, if there is one; `is_absent` says
-/// that the answer to the packet is without a WQE, if it has asked for one; `must_rest` that the packet of a turn must rest
-/// first: the ring has this turn again.
+/// that the answer to the packet is without a WQE, if it has asked for one; `must_rest` that the packet of a turn may not
+/// be tried yet: the ring has this turn again.
 #[kernel]
 pub(super) fn action_of(
     event: Event,
@@ -182,8 +178,8 @@ pub(super) fn action_of(
     let fails = is_oldest && lacks;
     let wakes = event.is_wake && list.holds;
     let is_due = event.is_turn && event.pass == list.pass;
-    let rests = is_due && must_rest && !event.has_rested;
-    let issues = is_due && !rests;
+    let issues = is_due && !must_rest;
+    let rests = is_due && must_rest;
     let begins = appends && !list.holds;
     let follows = appends && list.holds && !list.is_passing && !list.is_asleep;
     let tries_again = (fails && list.was_woken) || (wakes && list.is_asleep);
@@ -206,7 +202,6 @@ pub(super) fn action_of(
             },
             restarts: begins || tries_again || (rests && event.restarts),
             pass,
-            has_rested: rests,
         },
         chases: event.is_unasked && (begins || follows),
         after: List {
@@ -263,7 +258,7 @@ mod tests {
     }
 
     fn turn(entry: u64, pass: bool) -> Event {
-        event_of_turn(Turn { ring: bits(RING), entry: bits(entry), restarts: true, pass, has_rested: false })
+        event_of_turn(Turn { ring: bits(RING), entry: bits(entry), restarts: true, pass })
     }
 
     fn act(event: Event, list: List, is_absent: bool) -> Action {
@@ -278,15 +273,11 @@ mod tests {
             let event = Event { restarts, ..turn(entry, pass) };
             for is_absent in [false, true] {
                 let action = action_of(event, three(), bits(NEXT), is_absent, true);
-                let again =
-                    Turn { ring: bits(RING), entry: bits(entry), restarts, pass: true, has_rested: true };
+                let again = Turn { ring: bits(RING), entry: bits(entry), restarts, pass: true };
                 assert_eq!(action.schedules, pass, "a turn of an earlier pass does nothing");
                 assert!(!action.issues && !action.passes && !action.appends && !action.chases);
                 assert!(!pass || action.turn == again, "{:?}", action.turn);
                 assert_eq!(action.after, three());
-                // Then it is tried.
-                let rested = action_of(Event { has_rested: true, ..event }, three(), bits(NEXT), false, true);
-                assert_eq!(rested, act(event, three(), false));
             }
         }
         // It matters to turns only.
@@ -428,8 +419,7 @@ mod tests {
             assert_eq!((after.was_woken, after.is_passing, after.pass), (was_woken, schedules, true));
             assert_eq!((after.holds, after.is_asleep), (holds, is_asleep && !holds));
             if schedules {
-                let expected =
-                    Turn { ring: bits(RING), entry: bits(3), restarts: true, pass: true, has_rested: false };
+                let expected = Turn { ring: bits(RING), entry: bits(3), restarts: true, pass: true };
                 assert_eq!(action.turn, expected);
             }
         }

@@ -457,32 +457,3 @@ fn packets_that_end_keys_leave_half_of_the_path_to_others() {
         assert!(gaps.iter().all(|gap| (64 - slack..=64 + slack).contains(gap)), "{gaps:?}");
     }
 }
-
-/// Packets that end keys, of two rings that always have some and of one that has one now and then: each ring has its turn after those
-/// that rested before it.
-#[test]
-fn rings_whose_packets_rest_have_their_turns_in_order() {
-    let mut machine = Machine::new(Stalls::None);
-    for ring in &mut machine.rings {
-        (ring.here, ring.reading) = (1_000, 1_000);
-    }
-    (machine.scatter_cycles, machine.ending_cycles) = (3, 30);
-    let mut rare = 0;
-    for round in 0..160 {
-        machine.admit(1, Sort::Ending);
-        machine.admit(2, Sort::Ending);
-        if round % 80 == 40 {
-            rare += 1;
-            machine.admit(0, Sort::Ending);
-        }
-    }
-    machine.settle();
-    let passes = |place: usize| machine.order.iter().filter(move |passed| passed.1 == place);
-    let latest = passes(0).map(|passed| passed.2).max().unwrap();
-    println!("{latest} cycles, behind those of two others that rest");
-    assert_eq!(passes(0).count(), rare);
-    assert!(latest <= 4 * 66, "{latest}");
-    // The two take turns.
-    let both: Vec<usize> = machine.order.iter().map(|passed| passed.1).filter(|place| *place > 0).collect();
-    assert!(both[4..100].windows(3).all(|three| three[0] != three[1] || three[1] != three[2]), "{both:?}");
-}

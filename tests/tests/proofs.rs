@@ -197,7 +197,12 @@ fn a_packet_of_an_older_epoch_is_not_sent() -> Result<()> {
     proof.holds()?;
     proof.catches("ignores_the_epoch", "packet_beat[27:20] != nows_read_data[7:0] || ", "")?;
     proof.catches("sends_what_is_stale", "packet_beat[187] && !outcome_of_is_stale", "packet_beat[187]")?;
-    proof.catches("knows_the_first_epoch_only", "is_sweeping ? 8'h0 : now_of_retired[93:86]", "8'h0")
+    proof.catches(
+        "sends_what_is_closed",
+        "nows_read_data[32] && nows_read_data[40:33] ==",
+        "1'b0 && nows_read_data[40:33] ==",
+    )?;
+    proof.catches("knows_the_first_epoch_only", "is_sweeping ? 8'h0 : retired[112:105]", "8'h0")
 }
 
 #[test]

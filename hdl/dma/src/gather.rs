@@ -35,6 +35,7 @@
 //!    needs it is accepted. Spans without bytes are not read.
 //! 4. A span fails if the host reports an error, or if it answers with fewer bytes.
 //! 5. `in_flight` counts a packet with its first command, and again with its last token or failure.
+//! 6. A mark has no payload, and leaves as `failure`, in its order: when it does, nothing of the packets before it is read any more.
 //!
 //! Refuses a buffer of less than two packets of 4096 bytes. Design decision 3.
 use rnic_blocks::logic::byte_mask::ByteMask;
@@ -92,6 +93,13 @@ fn pools_of<const COUNT: usize>(
         beats: bit_cast::<LEVEL_BITS, COUNT>(beats),
         inline_slots: bit_cast::<LEVEL_BITS, SLOT_COUNT>(inline_slots),
     }
+}
+
+/// What leaves of a command: the headers of its packet, or a mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Header {
+    headers: TransmitRequest,
+    is_mark: Bit,
 }
 
 /// A command that was taken, and what it needs.
@@ -381,10 +389,11 @@ fn taken_lanes<const DATA: usize>(is_word: Bit, is_full: Bit, mask: Bits<DATA>) 
     }
 }
 
-/// Names the packet whose payload the host failed to give.
+/// Names the packet whose payload the host failed to give, or the mark that has passed.
 #[kernel]
-fn failure_of(token: TransmitRequest) -> GatherFailure {
+fn failure_of(token: TransmitRequest, is_mark: Bit) -> GatherFailure {
     GatherFailure {
+        is_mark,
         queue_pair: token.queue_pair,
         generation: token.generation,
         psn: token.psn,
@@ -425,7 +434,7 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     pub command: StreamRx<GatherCommand>,
     /// From the requester: inline data; `ready` is registered.
     pub inline_slot: StreamRx<Slot>,
-    /// To the gather mux: a packet whose payload the host failed to give. A function of registers.
+    /// To the gather mux: a packet whose payload the host failed to give, or a mark. A function of registers.
     pub failure: StreamTx<GatherFailure>,
 
     /// To the host reader; registered.
@@ -457,7 +466,7 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     /// Inline slots that no accepted packet has claimed.
     unclaimed: Reg<Bits<SLOT_COUNT>>,
     #[init(Fifo::new(Storage::Block))]
-    headers: Fifo<TransmitRequest, PACKETS, PACKET_COUNT>,
+    headers: Fifo<Header, PACKETS, PACKET_COUNT>,
     #[init(Fifo::new(Storage::Block))]
     fetches: Fifo<Fetch<COUNT>, PACKETS, PACKET_COUNT>,
     #[init(Fifo::new(Storage::Block))]
@@ -535,7 +544,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.spans.rx.beat.next = select(second_waits, self.second.q.val(), command.first);
         StreamTx::<HostSpan>::link(&mut self.read, &mut self.spans.tx);
         self.headers.rx.valid.next = grants && !is_further;
-        self.headers.rx.beat.next = command.headers;
+        self.headers.rx.beat.next = Header { headers: command.headers, is_mark: command.is_mark };
         self.fetches.rx.valid.next = grants;
         self.fetches.rx.beat.next = fetch_of::<BYTES, COUNT>(request, Self::INLINE_LANE);
         self.inline_queue.rx.valid.next = self.inline_slot.valid.val();
@@ -619,16 +628,16 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
 
         // Headers leave with the result of their payload.
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.payload, &mut self.buffer.tx);
-        let token = self.headers.tx.beat.val();
+        let Header { headers: token, is_mark } = self.headers.tx.beat.val();
         let has_result = self.headers.tx.valid.val() && self.results.tx.valid.val();
         let is_good = self.results.tx.beat.val();
         let is_told = self.is_told.q.val();
-        let is_due = is_good || is_told;
-        let is_asked = !token.is_response && !token.is_repeated;
+        let is_due = (is_good && !is_mark) || is_told;
+        let is_asked = !token.is_response && !token.is_repeated && !is_mark;
         self.token.valid.next = has_result && is_due;
         self.token.beat.next = if is_told { asking_after(token) } else { token };
         self.failure.valid.next = has_result && !is_due;
-        self.failure.beat.next = failure_of(token);
+        self.failure.beat.next = failure_of(token, is_mark);
         let gives = has_result && select(is_due, self.token.ready.val(), self.failure.ready.val());
         let moves = gives && (is_due || !is_asked);
         if gives {

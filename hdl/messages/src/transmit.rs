@@ -78,6 +78,9 @@ pub struct IssuedPsn {
 pub struct GatherCommand {
     /// Headers of the packet.
     pub headers: TransmitRequest,
+    /// No packet: comes back as a `GatherFailure` once the payload of all packets before it has been read, or was not given. Of
+    /// `headers` only queue pair and generation count, and there is no payload.
+    pub is_mark: Bit,
     /// The payload is in the stream of inline data, from byte 32 of its first slot on: no slot for no payload,
     /// one slot for up to 32 bytes, two for up to 96. The slots may arrive before or after this command.
     pub is_inline: Bit,
@@ -93,17 +96,19 @@ pub struct GatherCommand {
     pub second: HostSpan,
 }
 
-/// The host failed to read the payload of a packet; the packet was not sent.
+/// The host failed to read the payload of a packet, which was not sent; or a mark has passed gather.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct GatherFailure {
     /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// PSN of the packet.
+    /// PSN of the packet; of a mark, undefined.
     pub psn: Bits<24>,
     /// The packet is a READ response.
     pub is_response: Bit,
+    /// A mark has passed, and no packet has failed.
+    pub is_mark: Bit,
 }
 
 /// A packet to send, with complete headers.

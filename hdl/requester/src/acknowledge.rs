@@ -15,7 +15,8 @@
 //!  returned ────────────>│──> when that is placed       ready queue   │
 //!                        │  pool ──> oldest message ─┬─ turn ─────────┼──> completion
 //!                        │                           ├────────────────┼──> failure
-//!                        │                           └────────────────┼──> wake (wqe_parse)
+//!                        │                           ├────────────────┼──> wake (wqe_parse)
+//!                        │                           └────────────────┼──> mark (issue, gather)
 //!                        └────────────────────────────────────────────┘
 //! ```
 //!
@@ -68,22 +69,24 @@
 //!     the delay of its code instead of an acknowledgement. The epoch counts up at once, with `waits`, so
 //!     that nothing is sent; and again after the delay, without it (protocol 2.7).
 //! 16. A packet that could not be sent again is no failure if its PSN was acknowledged meanwhile.
-//! 17. A READ or an atomic in error leaves when no data of the queue pair is on its way to host memory: a CQE gives the
-//!     memory back to software. So the turn that finds it takes no response of the queue pair any more, and sends one of
-//!     its own through read_response and the place stage; when that returns, all before it has been written (protocol
-//!     2.11).
+//! 17. A message in error leaves when the card neither writes nor reads memory of the queue pair's messages any more: a CQE
+//!     gives it back to software, and what that puts there must not reach the peer (protocol 2.11). So the turn that
+//!     finds the first one takes no response of the queue pair any more, and closes it for issue. It sends a response of
+//!     its own through read_response and the place stage, behind all data, and a mark through issue and gather, behind
+//!     all packets; both have returned when the message leaves. It keeps its status if the queue pair comes into ERR
+//!     meanwhile.
 //!
 //! A response is dropped and counted unless whole QPN, state, service, partition and both addresses are
 //! right, in this order, and its PSN is in flight. A message in error waits for the responses to those
 //! before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.6, 2.7, 2.11, 8.3.
 use crate::messages::{
-    BLOCK_BITS, Begun, Expired, Issued, LocalCompletion, OutstandingMessage, PoolRead, Response,
+    BLOCK_BITS, Begun, Expired, Issued, LocalCompletion, Mark, OutstandingMessage, PoolRead, Response,
     RetiredWrite, TimerSet,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::sweep::SweepStep;
 use choose::{Chosen, Offers, first_step, has_room, responses_after, takes_response};
-use record::{Peer, Progress, after_local, after_setup, is_over, lost_packet, no_peer, peer_of};
+use record::{Peer, Progress, after_local, after_mark, after_setup, is_over, lost_packet, no_peer, peer_of};
 use response::{
     Arrival, Check, after_loss, after_response, arrival_of, check_of, counts_of, fault_of, joins_queue,
     outcome_of, respondent_of, says_lost, sent_of, settled, settles,
@@ -103,7 +106,8 @@ use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSE
 use rnic_messages::transmit::GatherFailure;
 use turn::{
     Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, leaves_pool, notice_of,
-    pool_read_of, pool_slot_of, retired_after, step_after, tells_control, turn_after, writes_cqe,
+    pool_read_of, pool_slot_of, retired_after, retired_write_of, step_after, tells_control, turn_after,
+    writes_cqe,
 };
 
 mod choose;
@@ -126,6 +130,8 @@ enum Step {
     /// A packet that was not sent: compares the PSNs, then writes the record.
     Failure,
     Lost,
+    /// A mark has returned from gather.
+    Marked,
     /// An expiry: judges it, then writes the record.
     Timeout,
     Expired,
@@ -195,7 +201,7 @@ pub struct Acknowledge {
     pub source_address_write_valid: Signal<In, Bit>,
     /// From control; wqe_parse and segment must have taken the event before.
     pub setup: StreamRx<SetupEvent>,
-    /// From gather: a packet that was not sent.
+    /// From gather: a packet that was not sent, or a mark that returns.
     pub gather_failure: StreamRx<GatherFailure>,
     /// From issue: a message that no response completes, or a packet that was not sent; from control: the
     /// result of an invalidation.
@@ -220,6 +226,8 @@ pub struct Acknowledge {
     pub failure: StreamTx<QpNotice>,
     /// To wqe_parse: the queue pair may have room again; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    /// To issue, in the cycle after the `retired` that closes the queue pair, or later; registered.
+    pub mark: StreamTx<Mark>,
     /// To the pool.
     pub pool_read: Signal<Out, PoolRead>,
     /// From the pool, one cycle after `reads_issued`.
@@ -249,6 +257,7 @@ pub struct Acknowledge {
     ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     completions: Fifo<CqeToken, 5, 6>,
     wakes: Fifo<Bits<QUEUE_PAIR_BITS>, 2, 3>,
+    marks: Fifo<Mark, 2, 3>,
     step: Reg<Step>,
     responses_taken: Reg<Bits<3>>,
     chosen: DFF<Chosen>,
@@ -278,20 +287,22 @@ impl Logic for Acknowledge {
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.completions.tx);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
+        StreamTx::<Mark>::link(&mut self.mark, &mut self.marks.tx);
         let is_sweeping = self.sweep.val().is_sweeping;
         let step = self.step.q.val();
         let chosen = self.chosen.q.val();
         let queue_pair = chosen.queue_pair;
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
-        let event = self.setup.beat.val();
-        let local = self.local_completion.beat.val();
+        let (event, local) = (self.setup.beat.val(), self.local_completion.beat.val());
         let (packet, returned) = (self.responses.beat.val(), self.returned.beat.val());
 
-        let has_room =
-            has_room(self.completions.level.val(), self.failures.level.val(), self.wakes.level.val());
+        let (completions, failures, wakes) =
+            (self.completions.level.val(), self.failures.level.val(), self.wakes.level.val());
+        let has_room = has_room(completions, failures, wakes, self.marks.level.val());
         let has = Offers {
             setup: self.setup.valid.val(),
             failure: self.gather_failure.valid.val(),
+            is_mark: self.gather_failure.beat.val().is_mark,
             local: self.local_completion.valid.val(),
             local_fails: local.has_failed,
             expired: self.expired.valid.val() && !self.expired_last.q.val(),
@@ -300,14 +311,13 @@ impl Logic for Acknowledge {
             response: self.responses.valid.val() && takes_response(self.deferred.level.val()),
         };
         let first = first_step(has, self.responses_taken.q.val());
-        let respondent = respondent_of(has.returned, returned, packet);
         let next_queue_pair = match first {
             Step::Setup => event.queue_pair,
-            Step::Failure if has.failure => self.gather_failure.beat.val().queue_pair,
+            Step::Failure | Step::Marked if has.failure => self.gather_failure.beat.val().queue_pair,
             Step::Failure | Step::Local => local.queue_pair,
             Step::Timeout => self.expired.beat.val().queue_pair,
             Step::Load => self.ready_queue.tx.beat.val(),
-            _ => respondent,
+            _ => respondent_of(has.returned, returned, packet),
         };
         let is_idle = step == Step::Idle && !is_sweeping;
         self.ready_queue.tx.ready.next = is_idle && first == Step::Load;
@@ -318,7 +328,7 @@ impl Logic for Acknowledge {
             self.responses_taken.d.next = responses_after(self.responses_taken.q.val(), first);
         }
         self.setup.ready.next = step == Step::Setup;
-        self.gather_failure.ready.next = step == Step::Lost && !chosen.is_own;
+        self.gather_failure.ready.next = step == Step::Marked || (step == Step::Lost && !chosen.is_own);
         self.local_completion.ready.next = step == Step::Local || (step == Step::Lost && chosen.is_own);
         self.expired.ready.next = step == Step::Expired;
         self.responses.ready.next = step == Step::Response && !chosen.is_back;
@@ -329,10 +339,8 @@ impl Logic for Acknowledge {
         self.peers.read_address.next = next_queue_pair;
         self.progresses.read_enable.next = step == Step::Idle;
         self.progresses.read_address.next = next_queue_pair;
-        let peer = self.peers.read_data.val();
-        let progress = self.progresses.read_data.val();
-        let issued = self.issued.val();
-        let own = self.source_address_write.val();
+        let (peer, progress) = (self.peers.read_data.val(), self.progresses.read_data.val());
+        let (issued, own) = (self.issued.val(), self.source_address_write.val());
         self.own_addresses.write_enable.next = self.source_address_write_valid.val();
         self.own_addresses.write_index.next = own.index;
         self.own_addresses.write_used.next = own.valid;
@@ -365,9 +373,8 @@ impl Logic for Acknowledge {
         self.pool_read.next = pool_read_of(step, next_queue_pair, queue_pair, pool_slot);
         self.freed.next = turn.head.get_bits::<SHARED_BITS>(0);
         self.freed_valid.next = step == Step::Block && frees_shared(turn, next_block);
-        if step == Step::Message {
-            self.oldest.d.next = judge(self.message.val(), peer, progress, turn, issued);
-        }
+        let judged = judge(self.message.val(), peer, progress, turn, issued);
+        self.oldest.d.next = select(step == Step::Message, judged, oldest);
         self.ends.next = step == Step::Complete && leaves_pool(oldest);
         self.waiting.next = self.ready_queue.level.val();
         self.turn.d.next = turn_after(step, turn, progress, home, next_block, oldest);
@@ -386,8 +393,10 @@ impl Logic for Acknowledge {
         self.failures.rx.valid.next = is_drained || (step == Step::Complete && tells_control(oldest));
         self.failures.rx.beat.next = notice_of(queue_pair, peer, is_drained, oldest);
         // WqeParse sees the counts one cycle before it is asked whether the queue pair is held.
-        self.retired.next =
-            RetiredWrite { queue_pair, retired: retired_after(turn, progress, closing), valid: stores };
+        let retired = retired_after(turn, progress, closing);
+        self.retired.next = retired_write_of(queue_pair, peer, closing, retired, stores);
+        self.marks.rx.valid.next = sends_last;
+        self.marks.rx.beat.next = Mark { queue_pair, generation: peer.generation };
         self.asked.d.next = step == Step::AskHeld;
         self.rewinds.d.next = select(stores, closing.rewinds, self.rewinds.q.val());
         self.wakes.rx.valid.next = self.asked.q.val() && (self.begun.val().is_held || self.rewinds.q.val());
@@ -398,6 +407,7 @@ impl Logic for Acknowledge {
             Step::Setup => after_setup(progress, event, peer.state),
             Step::Local => after_local(progress, local, local.generation == peer.generation),
             Step::Lost => after_loss(progress, check, chosen.is_own, fails),
+            Step::Marked => after_mark(progress, is_new),
             Step::Expired => after_timeout(progress, check, timeout, fails),
             Step::Store => after_turn(progress, turn, closing, home),
             _ => after_response(settled, check, outcome, arrival, returned, recovery, fails),

@@ -9,6 +9,7 @@
 //!  packet ────────────────────>│ packet ──> access checks ──> status ────────┼──> gather
 //!  access_answer, sge_parts ──>│               │                ├────────────┼──> message, issued (pool), issued_psn
 //!  inline_data ───────────────>│───────────────│────────────────│────────────┼──> inline_slot
+//!  mark ──────────────────────>│───────────────│────────────────┴────────────┼──> gather
 //!                              │           record <─────────────┴────────────┼──> local_completion (acknowledge)
 //!                              └─────────────────────────────────────────────┘
 //! ```
@@ -36,9 +37,11 @@
 //! 10. A message that is sent again is not written into the pool again; one that is in error then is
 //!     reported on `local_completion`. Its packets with PSNs before `unsent_psn` are marked as repeated,
 //!     for gather, and counted.
-//! 11. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
+//! 11. Once acknowledge has closed a queue pair, nothing more of it is sent, as of an older epoch. `mark` leaves
+//!     behind the packets that were sent before, as a command of its own, between two packets.
+//! 12. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::messages::{
-    IssuedRead, IssuedWrite, LocalCompletion, MessageWrite, Packet, RetiredWrite, SLOT_BITS, SgePart,
+    IssuedRead, IssuedWrite, LocalCompletion, Mark, MessageWrite, Packet, RetiredWrite, SLOT_BITS, SgePart,
 };
 use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
@@ -52,7 +55,7 @@ use rnic_messages::transmit::{GatherCommand, IssuedPsn};
 use rules::{
     Answers, Command, Now, Record, after_answer, announces_read, command_after, command_of, completes_here,
     counts_of, ended, invalidation_of, is_new_message, issued_of, issued_read_of, local_completion_of,
-    message_of, now_of, outcome_of, record_after, step_after_begin, step_after_write,
+    mark_command_of, message_of, now_of, outcome_of, record_after, step_after_begin, step_after_write,
 };
 
 mod rules;
@@ -94,8 +97,10 @@ pub struct Issue {
     pub packet: StreamRx<Packet>,
     /// From segment: what access checks after the first one of a list are for.
     pub sge_parts: StreamRx<SgePart>,
-    /// From acknowledge: epoch and acknowledged PSN.
+    /// From acknowledge: epoch and acknowledged PSN, and whether the queue pair is closed.
     pub retired: Signal<In, RetiredWrite>,
+    /// From acknowledge, through a queue, later than the `retired` that closes the queue pair.
+    pub mark: StreamRx<Mark>,
     /// From wqe_check, through a queue whose `valid` is registered.
     pub inline_data: StreamRx<Bits<SLOT_BITS>>,
     /// From the region table, in order.
@@ -169,15 +174,24 @@ impl Logic for Issue {
         self.nows.write_enable.next = self.retired.val().valid || is_sweeping;
         self.nows.write_address.next =
             select(is_sweeping, self.sweep.val().index, self.retired.val().queue_pair);
-        self.nows.write_data.next = now_of(is_sweeping, self.retired.val().retired);
+        self.nows.write_data.next = now_of(is_sweeping, self.retired.val());
 
         // A packet without a command ends its burst here; others when their command is taken.
-        let is_empty = step == Step::Begin && self.packet.valid.val() && packet.header.is_empty && may_load;
+        // A mark goes before the packet that is there.
+        let has_mark = self.mark.valid.val();
+        let begins = step == Step::Begin && self.packet.valid.val() && !has_mark;
+        let is_empty = begins && packet.header.is_empty && may_load;
         if step == Step::Begin {
             self.answers.d.next = Answers { left: packet.request_count, are_ok: true, ..answers };
-            if self.packet.valid.val() {
-                self.step.d.next = step_after_begin(packet);
-            }
+        }
+        if begins {
+            self.step.d.next = step_after_begin(packet);
+        }
+        let takes_mark = step == Step::Begin && may_load;
+        self.mark.ready.next = takes_mark;
+        if takes_mark && has_mark {
+            self.has_command.d.next = true;
+            self.command.d.next = mark_command_of(self.mark.beat.val());
         }
 
         // Counted answers, then those of a list, which wait until all of them have come.

@@ -535,10 +535,24 @@ pub struct IssuedWrite {
 pub struct RetiredWrite {
     /// Queue pair whose counts these are.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Its generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// A message in error is the oldest or has left, or the queue pair is in ERR or SQE: nothing more of this generation is
+    /// sent.
+    pub is_closed: Bit,
     /// The counts.
     pub retired: Retired,
     /// They are written in this cycle.
     pub valid: Bit,
+}
+
+/// What acknowledge sends behind the last packet of a queue pair, to learn when gather has read all payload before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Mark {
+    /// Queue pair that is closed.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Its generation.
+    pub generation: Bits<GENERATION_BITS>,
 }
 
 /// Read of [`Retired`].

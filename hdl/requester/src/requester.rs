@@ -42,7 +42,7 @@ use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
 use crate::local_completion_mux::LocalCompletionMux;
 use crate::messages::{
-    CheckedWqe, Expired, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, RequesterCounts,
+    CheckedWqe, Expired, FetchResume, IssuedRead, LocalCompletion, Mark, Packet, ParsedWqe, RequesterCounts,
     Response, SLOT_BITS, Sge, SgePart, WqeSlot,
 };
 use crate::outstanding::{Outstanding, SHARED_BITS};
@@ -144,7 +144,7 @@ pub struct Requester {
     pub departed: Signal<In, Departed>,
     /// To gather: inline data of the packets; a function of registers.
     pub inline_slot: StreamTx<Slot>,
-    /// From gather: packets that were not sent.
+    /// From gather: packets that were not sent, and marks that return.
     pub gather_failure: StreamRx<GatherFailure>,
     /// From the packet path: responses of peers; each one with payload becomes a command of `place`, in order.
     pub responses: StreamRx<PacketToken>,
@@ -269,6 +269,8 @@ impl Logic for Requester {
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.acknowledge.failure);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake_held);
+
+        StreamTx::<Mark>::join(&mut self.acknowledge.mark, &mut self.issue.mark);
 
         // Silence of the peer.
         self.ack_timer.unit.next = self.timer_unit.val();

@@ -400,9 +400,16 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "read-flushed-at-once",
         Kind::NoWait,
-        ("acknowledge", "verdict_of_may_be_written", "1'b0"),
+        ("acknowledge", "after_turn_awaits_last", "1'b0"),
         "a READ in error completes while its data is on its way to host memory",
         "flushed",
+    ),
+    signal(
+        "send-flushed-at-once",
+        Kind::NoWait,
+        ("acknowledge", "after_turn_awaits_mark", "1'b0"),
+        "a SEND in error completes while its payload is on its way from host memory",
+        "given-back",
     ),
     signal(
         "timeout-takes-no-retry",

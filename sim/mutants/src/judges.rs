@@ -96,6 +96,12 @@ pub const JUDGES: &[Judge] = &[
         "READs that are flushed while their data goes into a slow host",
     ),
     judge_of(
+        "given-back",
+        "refusals",
+        "nothing_is_sent_after_it_was_flushed",
+        "SENDs and WRITEs that are flushed while their payload comes from a slow host",
+    ),
+    judge_of(
         "flood",
         "refusals",
         "a_flooded_queue_pair_takes_its_share_only",

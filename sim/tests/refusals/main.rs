@@ -21,6 +21,7 @@
 //! * [`recovery`]: packets that the wire loses, and that the card sends again;
 //! * [`traces`], [`answered_traces`]: worked traces of the protocol with the card as requester, and as responder;
 //! * [`faults`]: host memory that the card cannot access;
+//! * [`given_back`]: memory that software uses again as soon as a SEND or WRITE in error has given it back;
 //! * [`reports`]: hosts that do not report writes.
 //!
 //! All tests run at 64 and at 512 bits, under all monitors. `scripts/soak.sh` runs them with:
@@ -37,6 +38,7 @@ mod duplicates;
 mod events;
 mod faults;
 mod frames;
+mod given_back;
 mod holds;
 mod interpose;
 mod interrupts;
@@ -108,6 +110,15 @@ fn no_data_comes_after_its_read_was_flushed(width_bits: u32) -> Result<()> {
     let host = HostOptions { write_visible, writes_max: 4, ..HostOptions::IDEAL };
     let mut rig = Rig::on_host(width_bits, 21, cold::EQES_LOG2, host)?;
     own_reads::flushed_with_data_on_its_way(&mut rig)?;
+    rig.finish()
+}
+
+fn nothing_is_sent_after_it_was_flushed(width_bits: u32) -> Result<()> {
+    let read_latency = Delay::Uniform { min_ps: 4_000_000, max_ps: 10_000_000 };
+    let host = HostOptions { read_latency, ..HostOptions::IDEAL };
+    let mut rig = Rig::on_host(width_bits, 22, cold::EQES_LOG2, host)?;
+    let unseen = given_back::flushed_with_payload_on_its_way(&mut rig)?;
+    assert!(unseen > 40, "{unseen}");
     rig.finish()
 }
 
@@ -347,6 +358,7 @@ at_both_widths! {
     trace_j_nak_lost: trace_j_nak_lost_at_64_bits, trace_j_nak_lost_at_512_bits;
     only_the_last_packet_comes_again_after_an_rnr_nak: only_the_last_packet_comes_again_after_an_rnr_nak_at_64_bits, only_the_last_packet_comes_again_after_an_rnr_nak_at_512_bits;
     no_data_comes_after_its_read_was_flushed: no_data_comes_after_its_read_was_flushed_at_64_bits, no_data_comes_after_its_read_was_flushed_at_512_bits;
+    nothing_is_sent_after_it_was_flushed: nothing_is_sent_after_it_was_flushed_at_64_bits, nothing_is_sent_after_it_was_flushed_at_512_bits;
     the_first_packet_in_rtr_is_an_event: the_first_packet_in_rtr_is_an_event_at_64_bits, the_first_packet_in_rtr_is_an_event_at_512_bits;
     a_flooded_queue_pair_takes_its_share_only: a_flooded_queue_pair_takes_its_share_only_at_64_bits, a_flooded_queue_pair_takes_its_share_only_at_512_bits;
     the_smallest_frames_leave_room_for_others: the_smallest_frames_leave_room_for_others_at_64_bits, the_smallest_frames_leave_room_for_others_at_512_bits;

@@ -54,7 +54,7 @@ pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
 }
 
 /// Memory of this length at an odd address.
-fn piece(rig: &Rig, offset: usize, length: usize) -> Result<Region> {
+pub(crate) fn piece(rig: &Rig, offset: usize, length: usize) -> Result<Region> {
     let memory = rig.domain.allocate(offset + length + 1)?;
     let (_, tail) = memory.split_at(offset).expect("it is longer");
     Ok(tail.split_at(length).expect("it is longer").0)
@@ -245,7 +245,13 @@ fn wrongs() -> Vec<Wrong> {
 }
 
 /// The frame of a response to a READ, as the peer of a test sends it.
-fn response(qp_number: u32, operation: Operation, psn: Psn, syndrome: u8, data: Vec<u8>) -> Vec<u8> {
+pub(crate) fn response(
+    qp_number: u32,
+    operation: Operation,
+    psn: Psn,
+    syndrome: u8,
+    data: Vec<u8>,
+) -> Vec<u8> {
     let bth = BthRepr::new(Transport::Rc.base() | operation.code(), qp_number, psn);
     let aeth = ExtendedRepr::Aeth(AethRepr { syndrome, msn: Psn::wrapping(1) });
     let extended = if operation == Operation::ReadResponseMiddle { vec![] } else { vec![aeth] };

@@ -27,6 +27,7 @@ struct Order {
     slots: Vec<Slot>,
     payload: Vec<u8>,
     reads: usize,
+    /// It leaves as `failure`.
     fails: bool,
 }
 
@@ -62,6 +63,7 @@ fn inline(psn: u64, payload_bytes: usize, random: &mut Random) -> Order {
         slots.push(slot(&payload[32..], 0, random));
     }
     let command = GatherCommand {
+        is_mark: false,
         headers: headers(psn, payload_bytes),
         is_inline: true,
         continues: false,
@@ -88,6 +90,7 @@ fn fetched<const DATA: usize>(psn: u64, spans: [HostSpan; 2], span_count: u64) -
         Fault::Short => span.length.to_u64() > 1,
     });
     let command = GatherCommand {
+        is_mark: false,
         headers: headers(psn, payload.len()),
         is_inline: false,
         continues: false,
@@ -96,6 +99,13 @@ fn fetched<const DATA: usize>(psn: u64, spans: [HostSpan; 2], span_count: u64) -
         second: spans[1],
     };
     Order { command, more: Vec::new(), slots: Vec::new(), reads: counted.len(), payload, fails }
+}
+
+/// No packet, but what passes behind those before it.
+fn mark(psn: u64) -> Order {
+    let headers = TransmitRequest { is_response: false, ..headers(psn, 0) };
+    let command = GatherCommand { is_mark: true, headers, ..GatherCommand::default() };
+    Order { command, more: Vec::new(), slots: Vec::new(), reads: 0, payload: Vec::new(), fails: true }
 }
 
 /// A packet of three to six spans with bytes.
@@ -135,7 +145,12 @@ impl Order {
     fn psns(&self) -> Vec<u64> {
         let psn = self.command.headers.psn.to_u64();
         let next = (psn + 1) & 0xff_ffff;
-        if self.fails && !self.command.headers.is_response { vec![psn, next] } else { vec![psn] }
+        if self.is_asked() { vec![psn, next] } else { vec![psn] }
+    }
+
+    /// A packet follows its failure.
+    fn is_asked(&self) -> bool {
+        self.fails && !self.command.headers.is_response && !self.command.is_mark
     }
 
     /// Its token: after a failed request a WRITE of nothing, which asks.
@@ -149,11 +164,7 @@ impl Order {
             psn: headers.psn + 1,
             ..Default::default()
         };
-        match (self.fails, headers.is_response) {
-            (false, _) => Some(headers),
-            (true, false) => Some(asking),
-            (true, true) => None,
-        }
+        if self.fails { self.is_asked().then_some(asking) } else { Some(headers) }
     }
 }
 
@@ -162,7 +173,8 @@ fn any_order<const DATA: usize>(psn: u64, random: &mut Random) -> Order {
         *[0, 1, 64, random.random_range(0..200), random.random_range(0..=4096), 4096].choose(random).unwrap();
     let first_length = *[0, total, random.random_range(0..=total)].choose(random).unwrap();
     let spans = [first_length, total - first_length].map(|length| span(any_address(random), length));
-    match random.random_range(0..5) {
+    match random.random_range(0..6) {
+        5 if random.random() => mark(psn),
         4 => listed::<DATA>(psn, random),
         0 => inline(psn, random.random_range(0..=96), random),
         1 => fetched::<DATA>(psn, [span(any_address(random), total), spans[1]], 1),
@@ -293,9 +305,10 @@ fn run<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT:
             reader.accept(span, random);
         }
         assert!(!block.token.valid.val() || !block.failure.valid.val());
-        if block.token.valid.val() {
+        let is_mark = block.failure.valid.val() && block.failure.beat.val().is_mark;
+        if block.token.valid.val() || is_mark {
             let order = places[left.psns.len()];
-            assert!(reader.spans_done >= reads_before[order], "a token before its payload");
+            assert!(reader.spans_done >= reads_before[order], "a token before its payload, or a mark");
         }
         let token = tokens.sample(&block.token).map(|token| token.psn);
         let failure = failures.sample(&block.failure).map(|failure| failure.psn);
@@ -328,7 +341,7 @@ fn check(orders: &[Order], left: &Left) {
     assert_eq!(left.tokens, tokens);
     let failed = |order: &Order| {
         let TransmitRequest { queue_pair, generation, psn, is_response, .. } = order.command.headers;
-        GatherFailure { queue_pair, generation, psn, is_response }
+        GatherFailure { queue_pair, generation, psn, is_response, is_mark: order.command.is_mark }
     };
     assert_eq!(left.failures, of(true).map(failed).collect::<Vec<_>>());
     let payload = of(false).filter(|order| !order.payload.is_empty());

@@ -14,12 +14,17 @@ const DEFERRED_MAX: u64 = 7;
 /// A turn starts with fewer wakes in the queue; one may be on its way, it adds one, and the queue holds four.
 const WAKES_MAX: u64 = 3;
 
+/// A turn starts with fewer marks in the queue; it adds one, and the queue holds four.
+const MARKS_MAX: u64 = 4;
+
 /// Inputs that are there, and may be taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Offers {
     pub setup: Bit,
     /// From gather.
     pub failure: Bit,
+    /// It is a mark that returns.
+    pub is_mark: Bit,
     pub local: Bit,
     /// The local completion is of a packet that was not sent.
     pub local_fails: Bit,
@@ -45,8 +50,8 @@ pub(super) struct Chosen {
 
 /// Says whether there is room for all that a turn can send, from what is in the queues.
 #[kernel]
-pub(super) fn has_room(completions: Bits<6>, failures: Bits<3>, wakes: Bits<3>) -> Bit {
-    completions < COMPLETIONS_MAX && failures < FAILURES_MAX && wakes < WAKES_MAX
+pub(super) fn has_room(completions: Bits<6>, failures: Bits<3>, wakes: Bits<3>, marks: Bits<3>) -> Bit {
+    completions < COMPLETIONS_MAX && failures < FAILURES_MAX && wakes < WAKES_MAX && marks < MARKS_MAX
 }
 
 /// Says whether a response may be taken, from what is in the queue to read_response.
@@ -61,6 +66,8 @@ pub(super) fn takes_response(deferred: Bits<4>) -> Bit {
 pub(super) fn first_step(has: Offers, responses_taken: Bits<3>) -> Step {
     if has.setup {
         Step::Setup
+    } else if has.failure && has.is_mark {
+        Step::Marked
     } else if has.failure || (has.local && has.local_fails) {
         Step::Failure
     } else if has.local {

@@ -62,11 +62,13 @@ pub(super) struct Progress {
     pub awaits_peer: Bit,
     /// Timer code of the last RNR NAK.
     pub rnr_code: Bits<RNR_CODE_BITS>,
-    /// The oldest message is a READ or an atomic in error, and data of it may be on its way to host memory: no response is
-    /// taken any more, and it leaves when the last one has returned.
+    /// The oldest message is in error, and data of the queue pair may be on its way to host memory: no response is taken any
+    /// more, and the message leaves when the last one has returned.
     pub awaits_last: Bit,
-    /// That has returned: no data of the queue pair is written any more.
-    pub is_settled: Bit,
+    /// Payload of the queue pair may be on its way from host memory: the message leaves when the mark has returned.
+    pub awaits_mark: Bit,
+    /// Both were sent in this life of the queue pair.
+    pub is_closed: Bit,
 }
 
 /// Why a message fails.
@@ -110,7 +112,13 @@ pub(super) fn sends(state: Bits<3>) -> Bit {
 /// Says whether responses of the peer have no effect any more: what is left is flushed.
 #[kernel]
 pub(super) fn is_over(progress: Progress) -> Bit {
-    progress.retired.has_failed || progress.awaits_last || progress.is_settled
+    progress.retired.has_failed || progress.is_closed
+}
+
+/// Says whether the card neither writes nor reads memory of the queue pair's messages any more.
+#[kernel]
+pub(super) fn is_settled(progress: Progress) -> Bit {
+    progress.is_closed && !progress.awaits_last && !progress.awaits_mark
 }
 
 /// Says whether an event concerns messages in flight; the others only set the path.
@@ -147,10 +155,12 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
             awaits_peer: progress.awaits_peer && sends(event.state),
             retired: Retired {
                 waits: progress.retired.waits && sends(event.state),
-                has_failed: (progress.retired.has_failed && stays) || has_ended,
+                // A message in error that has not left yet is the first one, and keeps its status.
+                has_failed: (progress.retired.has_failed && stays) || (has_ended && !progress.is_closed),
                 ..progress.retired
             },
             reports_drained: reports_drained(event, old_state, progress.reports_drained),
+            is_closed: progress.is_closed && stays,
             ..queued
         },
         SetupKind::Restart => Progress {
@@ -163,7 +173,8 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
             wants_rewind: false,
             awaits_peer: false,
             awaits_last: false,
-            is_settled: false,
+            awaits_mark: false,
+            is_closed: false,
             retired: Retired {
                 oldest_slot: bits::<WORK_INDEX_BITS>(0),
                 waits: false,
@@ -192,6 +203,16 @@ pub(super) fn after_local(progress: Progress, local: LocalCompletion, is_current
     }
 }
 
+/// Record after a mark has returned; one of an older generation changes nothing.
+#[kernel]
+pub(super) fn after_mark(progress: Progress, is_current: Bit) -> Progress {
+    Progress {
+        awaits_mark: progress.awaits_mark && !is_current,
+        is_queued: progress.is_queued || is_current,
+        ..progress
+    }
+}
+
 /// The packet that was not sent: of `local` as an access check failed, else as the host did not return its
 /// payload.
 #[kernel]
@@ -201,6 +222,7 @@ pub(super) fn lost_packet(is_own: Bit, local: LocalCompletion, failure: GatherFa
         generation: local.generation,
         psn: local.psn,
         is_response: false,
+        is_mark: false,
     };
     select(is_own, own, failure)
 }

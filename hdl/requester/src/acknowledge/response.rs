@@ -265,7 +265,7 @@ pub(super) fn sent_of(
     select(is_last, last, response)
 }
 
-/// Says whether what returns is what the queue pair awaits, so that its READ in error may leave.
+/// Says whether what returns is what the queue pair awaits behind all of its data.
 #[kernel]
 pub(super) fn settles(progress: Progress, is_back: Bit, returned: ResponseNotice, peer: Peer) -> Bit {
     progress.awaits_last && is_back && returned.is_last && returned.generation == peer.generation
@@ -276,7 +276,6 @@ pub(super) fn settles(progress: Progress, is_back: Bit, returned: ResponseNotice
 pub(super) fn settled(progress: Progress, settles: Bit) -> Progress {
     Progress {
         awaits_last: progress.awaits_last && !settles,
-        is_settled: progress.is_settled || settles,
         is_queued: progress.is_queued || settles,
         ..progress
     }
@@ -361,7 +360,7 @@ pub(super) fn joins_queue(step: Step, kind: SetupKind, is_current: Bit, joins: B
     match step {
         Step::Setup => concerns_progress(kind),
         Step::Local => true,
-        Step::Lost => is_current,
+        Step::Lost | Step::Marked => is_current,
         Step::Response => joins,
         Step::Expired => timeout.counts || timeout.ends_wait,
         _ => false,

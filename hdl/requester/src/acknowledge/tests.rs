@@ -19,8 +19,8 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::setup::{NoticeKind, SetupKind};
-use rnic_messages::sizes::COMPLETION_QUEUE_BITS;
 use rnic_messages::sizes::queue_pair_of;
+use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, GENERATION_BITS};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A number of the reliable service that is no opcode.
@@ -60,10 +60,12 @@ struct Model {
     reports_drained: bool,
     /// Timeouts since `una` moved.
     retries: u64,
-    /// The oldest message is a READ in error, and what the block has sent after the last response has not returned.
+    /// The oldest message was in error, so a response and a mark were sent, and nothing more of the queue pair is.
+    is_closed: bool,
+    /// The response has not returned.
     awaits_last: bool,
-    /// It has.
-    is_settled: bool,
+    /// The mark has not.
+    awaits_mark: bool,
 }
 
 /// Model of wqe_parse and issue for a queue pair.
@@ -134,6 +136,7 @@ struct World {
     completions: Sink<CqeToken>,
     failures: Sink<QpNotice>,
     wakes: Sink<Bits<QUEUE_PAIR_BITS>>,
+    marks: Sink<Mark>,
     // What the sources offer, in order.
     events_offered: VecDeque<SetupEvent>,
     losses_offered: VecDeque<GatherFailure>,
@@ -141,6 +144,11 @@ struct World {
     expiries_offered: VecDeque<Expired>,
     responses_offered: VecDeque<PacketToken>,
     returned_offered: VecDeque<ResponseNotice>,
+    /// Marks that issue and gather have, and when they return.
+    marking: VecDeque<(usize, GatherFailure)>,
+    marks_expected: Vec<Mark>,
+    /// Queue pairs of which nothing more is sent, with their generation.
+    closed: BTreeMap<usize, Bits<GENERATION_BITS>>,
     /// Responses that read_response has, and when they return.
     placing: VecDeque<(usize, ResponseNotice)>,
     deferred_expected: Vec<Response>,
@@ -231,8 +239,9 @@ impl Model {
             reads: 0,
             reports_drained: false,
             retries: 0,
+            is_closed: false,
             awaits_last: false,
-            is_settled: false,
+            awaits_mark: false,
         }
     }
 
@@ -248,14 +257,15 @@ impl Model {
         match event.kind {
             SetupKind::Life => {
                 if was_in_error && event.state == QpState::ReadyToSend as u64 {
-                    (self.has_failed, self.failure) = (false, None);
+                    (self.has_failed, self.failure, self.is_closed) = (false, None, false);
                 }
-                self.has_failed |=
+                let has_ended =
                     [QpState::Error as u64, QpState::SendQueueError as u64].contains(&event.state.to_u64());
+                self.has_failed |= has_ended && !self.is_closed;
             }
             SetupKind::Restart => {
                 (self.has_failed, self.failure, self.retries) = (false, None, 0);
-                (self.awaits_last, self.is_settled) = (false, false);
+                (self.is_closed, self.awaits_last, self.awaits_mark) = (false, false, false);
             }
             SetupKind::SendPsn => self.una = psn_of(event.psn),
             _ => {}
@@ -279,7 +289,12 @@ impl Model {
 
     /// Nothing that the peer says has an effect any more.
     fn is_over(&self) -> bool {
-        self.has_failed || self.awaits_last || self.is_settled
+        self.has_failed || self.is_closed
+    }
+
+    /// A mark has returned.
+    fn takes_mark(&mut self, generation: Bits<GENERATION_BITS>) {
+        self.awaits_mark &= generation != self.event.generation;
     }
 
     /// Whether the queue pair accepts responses.
@@ -366,9 +381,7 @@ impl Model {
 
     /// What returns from the place stage.
     fn takes_returned(&mut self, returned: ResponseNotice, issued: Issued) -> Vec<&'static str> {
-        if returned.is_last && returned.generation == self.event.generation && self.awaits_last {
-            (self.awaits_last, self.is_settled) = (false, true);
-        }
+        self.awaits_last &= !returned.is_last || returned.generation != self.event.generation;
         let says =
             returned.is_placed || returned.is_acknowledge || returned.is_read_error || returned.is_unexpected;
         if !says || !self.listens() || returned.generation != self.event.generation {
@@ -500,17 +513,17 @@ impl Model {
     /// How the oldest message would end now: `None` if it stays, else status and reason, or that it makes no
     /// CQE.
     fn verdict(&self) -> Option<Option<(u64, u64)>> {
-        self.judged().filter(|_| !self.may_be_written())
+        self.judged().filter(|_| !self.may_be_used())
     }
 
-    /// Whether data of the oldest message, which is in error, may be on its way to host memory.
-    fn may_be_written(&self) -> bool {
+    /// Whether the oldest message is in error, and memory of messages may still be written or read.
+    fn may_be_used(&self) -> bool {
         let is_error =
             matches!(self.judged(), Some(Some((status, _))) if status != CompletionStatus::Success as u64);
-        is_error && !self.is_settled && self.messages[0].token.is_open
+        is_error && (!self.is_closed || self.awaits_last || self.awaits_mark)
     }
 
-    /// The verdict on a message that no data is written for.
+    /// The verdict on a message whose memory nothing uses.
     fn judged(&self) -> Option<Option<(u64, u64)>> {
         let message = self.messages.front()?;
         let status = message.token.completion.status.to_u64();
@@ -559,12 +572,16 @@ impl World {
             completions: Sink::new(stalls),
             failures: Sink::new(stalls),
             wakes: Sink::new(stalls),
+            marks: Sink::new(stalls),
             events_offered: VecDeque::new(),
             losses_offered: VecDeque::new(),
             kicks_offered: VecDeque::new(),
             expiries_offered: VecDeque::new(),
             responses_offered: VecDeque::new(),
             returned_offered: VecDeque::new(),
+            marking: VecDeque::new(),
+            marks_expected: vec![],
+            closed: BTreeMap::new(),
             placing: VecDeque::new(),
             deferred_expected: vec![],
             messages: BTreeMap::new(),
@@ -620,6 +637,7 @@ impl World {
         block.completion.ready.next &= !self.completions_stall;
         self.failures.drive(&mut block.failure, random);
         self.wakes.drive(&mut block.wake, random);
+        self.marks.drive(&mut block.mark, random);
         self.bench.settle();
         let block = &self.bench.block;
         let has_event = self.setup.sample(&block.setup);
@@ -632,6 +650,7 @@ impl World {
         self.completions.sample(&block.completion);
         self.failures.sample(&block.failure);
         self.wakes.sample(&block.wake);
+        let mark = self.marks.sample(&block.mark);
         for (name, pulse) in counts_of(block) {
             *self.counts.entry(name).or_default() += u64::from(pulse);
             // A pulse follows what it counts by one cycle; turns are known at their end only.
@@ -660,6 +679,11 @@ impl World {
         let issued = self.issued.get(&asked).copied().unwrap_or_default();
         let retired = block.retired.val();
         let retires = retired.valid.then(|| (retired.queue_pair.to_u64() as usize, retired.retired));
+        if let Some((index, _)) = retires {
+            assert_eq!(retired.generation, self.models[&index].event.generation);
+            self.closed.remove(&index);
+            self.closed.extend(retired.is_closed.then_some((index, retired.generation)));
+        }
         self.epochs.extend(retires.map(|(index, retired)| (index, retired.epoch.to_u64())));
         let freed = block.freed_valid.val().then(|| block.freed.val().to_u64() as usize + HOMES);
 
@@ -670,7 +694,9 @@ impl World {
         if has_loss {
             let loss = self.losses_offered.pop_front().unwrap();
             let model = self.models.get_mut(&(loss.queue_pair.to_u64() as usize)).unwrap();
-            if loss.generation == model.event.generation {
+            if loss.is_mark {
+                model.takes_mark(loss.generation);
+            } else if loss.generation == model.event.generation {
                 model.loses(
                     psn_of(loss.psn),
                     CompletionStatus::LocalProtection as u64,
@@ -735,6 +761,33 @@ impl World {
             let soonest = self.placing.back().map_or(0, |placing| placing.0);
             let due = soonest.max(self.cycle + self.random.random_range(0..60));
             self.placing.push_back((due, returned));
+        }
+        if let Some(mark) = mark {
+            let number = self.marks.received.len() - 1;
+            assert_eq!(mark, self.marks_expected[number], "mark {number}");
+            let index = mark.queue_pair.to_u64() as usize;
+            let is_current = self.models[&index].event.generation == mark.generation;
+            assert!(
+                !is_current || self.closed.get(&index) == Some(&mark.generation),
+                "nothing follows a mark"
+            );
+            let returned = GatherFailure {
+                queue_pair: mark.queue_pair,
+                generation: mark.generation,
+                psn: Stimulus::sample(&mut self.random),
+                is_response: false,
+                is_mark: true,
+            };
+            let soonest = self.marking.back().map_or(0, |marking| marking.0);
+            let due = soonest.max(self.cycle + self.random.random_range(0..60));
+            self.marking.push_back((due, returned));
+        }
+        if let Some(&(due, returned)) = self.marking.front()
+            && due <= self.cycle
+        {
+            self.marking.pop_front();
+            self.losses_offered.push_back(returned);
+            self.losses.push(returned);
         }
         if let Some(&(due, returned)) = self.placing.front()
             && due <= self.cycle
@@ -900,8 +953,10 @@ impl World {
         assert_eq!(retired.reads, model.reads & 31);
         assert_eq!(retired.has_failed, model.has_failed, "what has not begun is flushed");
         if left < 8 && retired.count != self.issued_seen.count {
-            if model.may_be_written() && !model.awaits_last {
-                model.awaits_last = true;
+            if model.may_be_used() && !model.is_closed {
+                (model.is_closed, model.awaits_last, model.awaits_mark) = (true, true, true);
+                self.marks_expected
+                    .push(Mark { queue_pair: bits(index as u64), generation: model.event.generation });
                 self.deferred_expected.push(Response {
                     queue_pair: bits(index as u64),
                     generation: model.event.generation,
@@ -974,6 +1029,7 @@ impl World {
                     generation: item.token.generation,
                     psn: bits(item.psn.value().into()),
                     is_response: false,
+                    is_mark: false,
                 });
             }
         } else if !had_failed {
@@ -1413,7 +1469,8 @@ impl World {
         while !(self.items.is_empty()
             && self.late_losses.is_empty()
             && self.commands.is_empty()
-            && self.placing.is_empty())
+            && self.placing.is_empty()
+            && self.marking.is_empty())
             || cycles < 600
         {
             self.live(CALM);
@@ -1439,6 +1496,7 @@ impl World {
         assert_eq!(self.free.len() + shared, all, "every shared block is in one chain or free");
         assert_eq!(self.free.iter().collect::<BTreeSet<_>>().len(), self.free.len());
         assert_eq!(self.deferred.received.len(), self.deferred_expected.len());
+        assert_eq!(self.marks.received.len(), self.marks_expected.len());
         let in_flight = self.bench.block.in_flight.val();
         let passed = bits(self.deferred_expected.len() as u64 & 0xffff);
         assert_eq!((in_flight.entered, in_flight.left), (passed, passed));
@@ -1527,6 +1585,7 @@ fn messages_complete_in_order_once_and_as_the_peer_says() {
             generation: world.lives[&INDICES[0]].generation + 100,
             psn: bits(0),
             is_response: false,
+            is_mark: false,
         };
         world.losses_offered.push_back(late);
         world.losses.push(late);

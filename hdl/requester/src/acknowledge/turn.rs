@@ -1,9 +1,10 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about a turn, in which up to eight messages of a queue pair
 //! leave the pool: the verdict on each, its CQE, and when the turn ends (protocol 2.11, 3.10).
 use super::Step;
-use super::record::{Peer, Progress, sends};
+use super::record::{Peer, Progress, is_settled, sends};
 use crate::messages::{
-    BLOCK_BITS, Begun, Issued, OutstandingMessage, POOL_SLOT_BITS, PoolRead, Retired, WqeCompletion,
+    BLOCK_BITS, Begun, Issued, OutstandingMessage, POOL_SLOT_BITS, PoolRead, Retired, RetiredWrite,
+    WqeCompletion,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::vendor_error;
@@ -21,7 +22,7 @@ use rnic_messages::sizes::QUEUE_PAIR_BITS;
 pub(super) enum Verdict {
     /// It is not acknowledged.
     Stays,
-    /// It is a READ or an atomic in error, and data of it may be on its way to host memory.
+    /// It is in error, and memory of the queue pair's messages may still be written or read.
     AwaitsLast,
     /// It leaves without a CQE.
     Silent,
@@ -52,7 +53,7 @@ pub(super) struct Turn {
     pub frees: Bit,
     /// The oldest message stays.
     pub stays: Bit,
-    /// It is in error, and stays until no data of it can be on its way to host memory.
+    /// It is in error, and stays until no memory of the queue pair's messages is written or read any more.
     pub awaits_last: Bit,
 }
 
@@ -78,8 +79,10 @@ pub(super) struct Closing {
     pub is_drained: Bit,
     /// The cursor goes back to the oldest unacknowledged PSN.
     pub rewinds: Bit,
-    /// What returns after the last response is sent.
+    /// What returns after the last response is sent, and the mark that returns after the last packet.
     pub sends_last: Bit,
+    /// Nothing more is sent.
+    pub is_closed: Bit,
 }
 
 /// The turn that begins.
@@ -208,10 +211,9 @@ pub(super) fn verdict_of(
     let is_acknowledged = psn::is_before(message.last_psn, progress.retired.una_psn);
     let has_own = status != CompletionStatus::Success as u64;
     let is_error = has_failed || has_own || is_denied || is_failed;
-    let may_be_written = is_error && message.is_open && !progress.is_settled;
     if is_stale {
         Verdict::Silent
-    } else if may_be_written {
+    } else if is_error && !is_settled(progress) {
         Verdict::AwaitsLast
     } else if has_failed || status == CompletionStatus::Flushed as u64 {
         Verdict::Flushed
@@ -430,7 +432,8 @@ pub(super) fn closing_of(
             && !turn.retired.has_failed
             && !turn.awaits_last
             && sends(peer.state),
-        sends_last: turn.awaits_last && !progress.awaits_last,
+        sends_last: turn.awaits_last && !progress.is_closed,
+        is_closed: turn.awaits_last || turn.retired.has_failed,
     }
 }
 
@@ -442,6 +445,18 @@ pub(super) fn retired_after(turn: Turn, progress: Progress, closing: Closing) ->
         waits: select(closing.rewinds, progress.awaits_peer, turn.retired.waits),
         ..turn.retired
     }
+}
+
+/// What pool, segment and issue are told at the end of a turn.
+#[kernel]
+pub(super) fn retired_write_of(
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    peer: Peer,
+    closing: Closing,
+    retired: Retired,
+    valid: Bit,
+) -> RetiredWrite {
+    RetiredWrite { queue_pair, generation: peer.generation, is_closed: closing.is_closed, retired, valid }
 }
 
 /// Says what follows a turn: wqe_parse may have something to send that waits for what is free now.
@@ -493,6 +508,8 @@ pub(super) fn after_turn(
         is_draining: closing.drains && (!turn.stays || turn.awaits_last),
         reports_drained: progress.reports_drained && !closing.is_drained,
         awaits_last: progress.awaits_last || closing.sends_last,
+        awaits_mark: progress.awaits_mark || closing.sends_last,
+        is_closed: progress.is_closed || closing.sends_last,
         ..progress
     }
 }

@@ -2,8 +2,8 @@
 //! leaves in the pool and in the record of its queue pair (protocol 2.1, 2.10, 2.11).
 use super::{IssueCounts, Step};
 use crate::messages::{
-    Issued, IssuedRead, LocalCompletion, OutstandingMessage, Packet, Retired, WqeCompletion, WqeKind,
-    invalidated_domain, invalidated_key,
+    Issued, IssuedRead, LocalCompletion, Mark, OutstandingMessage, Packet, RetiredWrite, WqeCompletion,
+    WqeKind, invalidated_domain, invalidated_key,
 };
 use crate::wqe::ATOMIC_BYTES;
 use rnic_blocks::logic::psn;
@@ -12,7 +12,7 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{AccessAnswer, Invalidation};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
-use rnic_messages::sizes::{EPOCH_BITS, SPAN_BITS};
+use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS, SPAN_BITS};
 use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 
 /// Packets of a queue pair.
@@ -38,12 +38,20 @@ pub(super) struct Now {
     pub epoch: Bits<EPOCH_BITS>,
     /// Oldest unacknowledged PSN.
     pub una_psn: Bits<24>,
+    /// Nothing more of `generation` is sent.
+    pub is_closed: Bit,
+    pub generation: Bits<GENERATION_BITS>,
 }
 
 /// What is kept of the counts of acknowledge; after a sweep, the first epoch.
 #[kernel]
-pub(super) fn now_of(is_sweeping: Bit, retired: Retired) -> Now {
-    Now { epoch: select(is_sweeping, bits::<EPOCH_BITS>(0), retired.epoch), una_psn: retired.una_psn }
+pub(super) fn now_of(is_sweeping: Bit, write: RetiredWrite) -> Now {
+    Now {
+        epoch: select(is_sweeping, bits::<EPOCH_BITS>(0), write.retired.epoch),
+        una_psn: write.retired.una_psn,
+        is_closed: write.is_closed && !is_sweeping,
+        generation: write.generation,
+    }
 }
 
 /// Answers to the access checks of a packet.
@@ -73,7 +81,8 @@ pub(super) struct Outcome {
     pub is_protected: Bit,
     /// Control is asked to invalidate its key.
     pub is_invalidation: Bit,
-    /// It is of an older epoch, or was acknowledged meanwhile: its message is written, but nothing is sent.
+    /// It is of an older epoch, was acknowledged meanwhile, or its queue pair is closed: its message is written, but nothing is
+    /// sent.
     pub is_stale: Bit,
     /// It is sent.
     pub is_sent: Bit,
@@ -134,7 +143,8 @@ pub(super) fn outcome_of(packet: Packet, record: Record, now: Now, are_ok: Bit) 
     let is_replay = packet.header.is_replay;
     let last_psn = select(packet.kind.is_read, packet.header.last_psn, packet.psn);
     let is_over = is_replay && psn::is_before(last_psn, now.una_psn);
-    let is_stale = packet.header.epoch != now.epoch || is_over;
+    let is_closed = now.is_closed && now.generation == packet.header.generation;
+    let is_stale = packet.header.epoch != now.epoch || is_over || is_closed;
     let is_before = is_replay && psn::is_before(packet.psn, record.failed_psn);
     let has_failed = record.has_failed && !packet.header.is_first && !is_before;
     let is_flushed = has_failed || status == CompletionStatus::Flushed as u64;
@@ -300,6 +310,7 @@ pub(super) fn is_repeated(packet: Packet, record: Record) -> Bit {
 pub(super) fn command_of(packet: Packet, record: Record, after: Record, answers: Answers) -> Command {
     Command {
         gather: GatherCommand {
+            is_mark: false,
             headers: TransmitRequest {
                 queue_pair: packet.header.queue_pair,
                 generation: packet.header.generation,
@@ -330,6 +341,24 @@ pub(super) fn command_of(packet: Packet, record: Record, after: Record, answers:
         },
         ends_burst: packet.header.ends_burst,
         ends_turn: packet.ends_turn,
+    }
+}
+
+/// The command of a mark.
+#[kernel]
+pub(super) fn mark_command_of(mark: Mark) -> Command {
+    Command {
+        gather: GatherCommand {
+            is_mark: true,
+            headers: TransmitRequest {
+                queue_pair: mark.queue_pair,
+                generation: mark.generation,
+                ..Default::default()
+            },
+            ..Default::default()
+        },
+        ends_burst: false,
+        ends_turn: false,
     }
 }
 

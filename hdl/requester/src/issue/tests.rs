@@ -7,6 +7,13 @@ use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::sizes::EPOCH_BITS;
 use rnic_messages::transmit::TransmitRequest;
 
+/// Queue pair of which acknowledge has closed generation 1.
+const CLOSED: u64 = 0x3ff;
+
+fn is_closed(header: &WqeHeader) -> bool {
+    header.queue_pair == CLOSED && header.generation == 1
+}
+
 fn random_packet(random: &mut Random) -> Packet {
     let starts = random.random_bool(0.6);
     let status = match random.random_range(0..20) {
@@ -129,7 +136,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             // Nothing is acknowledged but the PSNs before zero.
             let last_psn = if packet.kind.is_read { packet.header.last_psn } else { packet.psn };
             let is_over = is_replay && is_before(last_psn, bits(0));
-            let is_stale = packet.header.epoch != 0 || is_over;
+            let is_stale = packet.header.epoch != 0 || is_over || is_closed(&packet.header);
             let had_failed = *failed && !(is_replay && is_before(packet.psn, failed_psn[number]));
             let status = if had_failed || packet.completion.status == CompletionStatus::Flushed as u64 {
                 CompletionStatus::Flushed as u64
@@ -222,6 +229,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
                     None => HostSpan::default(),
                 };
                 let command = GatherCommand {
+                    is_mark: false,
                     headers: TransmitRequest {
                         queue_pair: packet.header.queue_pair,
                         generation: packet.header.generation,
@@ -273,6 +281,23 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             inline.extend(data);
         }
         let mut bench = Bench::clocked(Issue::default(), |block| &mut block.clock).in_lock_step();
+        bench.block.retired.next = RetiredWrite {
+            queue_pair: bits(CLOSED),
+            generation: bits(1),
+            is_closed: true,
+            valid: true,
+            ..RetiredWrite::default()
+        };
+        bench.tick();
+        bench.block.retired.next.valid = false;
+        let marks: Vec<_> = (0..50)
+            .map(|_| Mark {
+                queue_pair: Stimulus::sample(&mut random),
+                generation: Stimulus::sample(&mut random),
+            })
+            .collect();
+        let mut mark_source = Source::of_tokens([], stalls);
+        let (mut marks_given, mut marks_left, mut continues) = (0, 0, false);
         let mut item_source = Source::of_tokens(packets.clone(), stalls);
         let mut answer_source = Source::of_tokens(answers, stalls);
         let mut part_source = Source::of_tokens(parts, stalls);
@@ -284,8 +309,13 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
         // PSN of the cycle before.
         let mut issued_psn = None;
         let (mut written, mut refusals, mut protections, mut retransmissions, mut cycles) = (0, 0, 0, 0, 0);
-        while written < says.len() || bench.block.burst_count.val() != bursts {
+        while written < says.len() || bench.block.burst_count.val() != bursts || marks_left < marks.len() {
             cycles += 1;
+            if marks_given < marks.len() && random.random_bool(0.02) {
+                mark_source.push(marks[marks_given]);
+                marks_given += 1;
+            }
+            mark_source.drive(&mut bench.block.mark, &mut random);
             assert!(cycles < 60_000, "{written} of {}", says.len());
             item_source.drive(&mut bench.block.packet, &mut random);
             answer_source.drive(&mut bench.block.access_answer, &mut random);
@@ -298,6 +328,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             ending.drive(&mut bench.block.invalidate, &mut random);
             bench.settle();
             item_source.sample(&bench.block.packet);
+            mark_source.sample(&bench.block.mark);
             answer_source.sample(&bench.block.access_answer);
             part_source.sample(&bench.block.sge_parts);
             inline_source.sample(&bench.block.inline_data);
@@ -305,12 +336,23 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             kick.sample(&bench.block.local_completion);
             opening.sample(&bench.block.issued_read);
             ending.sample(&bench.block.invalidate);
-            if bench.block.gather.valid.val() {
-                let number = gather.received.len();
+            let is_mark = bench.block.gather.beat.val().is_mark;
+            if bench.block.gather.valid.val() && !is_mark {
+                let number = gather.received.len() - marks_left;
                 assert!(written >= says_of[number], "a packet is sent before its message is in the pool");
             }
-            if let Some(mut command) = gather.sample(&bench.block.gather) {
-                let expected = commands[gather.received.len() - 1];
+            let command = gather.sample(&bench.block.gather);
+            if let Some(command) = command
+                && is_mark
+            {
+                let Mark { queue_pair, generation } = marks[marks_left];
+                let headers = TransmitRequest { queue_pair, generation, ..TransmitRequest::default() };
+                assert_eq!(command, GatherCommand { is_mark, headers, ..GatherCommand::default() });
+                assert!(!continues, "a mark is behind all commands of a packet");
+                marks_left += 1;
+            } else if let Some(mut command) = command {
+                continues = command.continues;
+                let expected = commands[gather.received.len() - 1 - marks_left];
                 if command.span_count < 2 || command.continues {
                     command.second = expected.second;
                 }
@@ -358,7 +400,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
             .map(|kick: &LocalCompletion| (kick.queue_pair, kick.generation, kick.has_failed, kick.psn))
             .collect();
         assert_eq!(said, kicks);
-        assert_eq!(gather.received.len(), commands.len());
+        assert_eq!(gather.received.len(), commands.len() + marks.len());
         assert_eq!((refusals, protections, retransmissions), (refused, protected, repeated));
         if stalls == Stalls::None {
             println!("{cycles} cycles for {} packets", packets.len());

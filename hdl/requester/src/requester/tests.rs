@@ -180,6 +180,8 @@ struct World {
     expected_inline: VecDeque<Slot>,
     seen_inline: VecDeque<Slot>,
     lost: VecDeque<GatherFailure>,
+    /// What gather reads: until when, for which queue pair and generation, and whether it is a mark.
+    gathering: VecDeque<(u64, u64, u64, bool)>,
     /// A packet whose commands have not all come, and those that are due.
     continued: Option<(GatherCommand, VecDeque<HostSpan>)>,
     continuations: usize,
@@ -259,6 +261,7 @@ impl World {
             expected_inline: VecDeque::new(),
             seen_inline: VecDeque::new(),
             lost: VecDeque::new(),
+            gathering: VecDeque::new(),
             continued: None,
             continuations: 0,
             counts: BTreeMap::new(),
@@ -457,6 +460,7 @@ impl World {
                 VecDeque::new()
             });
             commands.push(GatherCommand {
+                is_mark: false,
                 headers: TransmitRequest {
                     queue_pair: item.header.queue_pair,
                     generation: item.header.generation,
@@ -659,7 +663,20 @@ impl World {
         self.placing.push_back((due, answer));
     }
 
+    /// Gather reads payload in the order of the commands.
+    fn gathers(&mut self, command: &GatherCommand) {
+        let soonest = self.gathering.back().map_or(0, |reading| reading.0);
+        let due = soonest.max(self.cycle + self.random.random_range(0..self.host_delay.max(2)));
+        let TransmitRequest { queue_pair, generation, .. } = command.headers;
+        self.gathering.push_back((due, queue_pair.to_u64(), generation.to_u64(), command.is_mark));
+    }
+
     fn take_command(&mut self, mut command: GatherCommand) {
+        self.gathers(&command);
+        if command.is_mark {
+            assert!(self.continued.is_none(), "a mark is behind all commands of a packet");
+            return;
+        }
         if let Some((mut before, mut spans)) = self.continued.take() {
             before.first = spans.pop_front().expect("the packet continues");
             before.continues = !spans.is_empty();
@@ -738,6 +755,7 @@ impl World {
                     generation: command.headers.generation,
                     psn: command.headers.psn,
                     is_response: false,
+                    is_mark: false,
                 });
             }
         }
@@ -795,6 +813,12 @@ impl World {
             return;
         }
         *self.statuses.entry((status, token.vendor_error.to_u64())).or_insert(0) += 1;
+        let is_read = |&(_, number, generation, is_mark): &(u64, u64, u64, bool)| {
+            !is_mark && number == pair.number as u64 && generation == token.generation.to_u64()
+        };
+        // A CQE in error gives memory back that no response of the peer has given back.
+        let is_success = status == CompletionStatus::Success as u64;
+        assert!(is_success || !self.gathering.iter().any(is_read), "memory is read after a CQE in error");
         assert_eq!(token.completion_queue, pair.number as u64);
         let consumer = token.consumer_index.to_u64() as u16;
         loop {
@@ -873,6 +897,15 @@ impl World {
         if self.endings.front().is_some_and(|ending| ending.0 <= self.cycle) {
             let ending = self.endings.pop_front().expect("it is there");
             self.end_key(ending.1);
+        }
+        while let Some(&(due, queue_pair, generation, is_mark)) = self.gathering.front()
+            && due <= self.cycle
+        {
+            self.gathering.pop_front();
+            if is_mark {
+                let (queue_pair, generation) = (bits(queue_pair), bits(generation));
+                self.lost.push_back(GatherFailure { queue_pair, generation, is_mark, ..Default::default() });
+            }
         }
         let random = &mut self.random;
         if self.lost.front().is_some() && random.random_bool(0.05) {
@@ -1003,6 +1036,7 @@ impl World {
             && self.setup_parse.is_done()
             && self.responses.is_done()
             && self.lost.is_empty()
+            && self.gathering.is_empty()
             && self.gather_failure.is_done()
             && self.placing.is_empty()
             && self.returned.is_done()

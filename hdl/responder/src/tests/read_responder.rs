@@ -606,6 +606,7 @@ impl World {
                     generation: headers.generation,
                     psn: headers.psn,
                     is_response: true,
+                    is_mark: false,
                 });
             }
         }

@@ -6,6 +6,7 @@ fn events_and_local_progress_go_before_responses_and_these_before_turns() {
     let all = Offers {
         setup: true,
         failure: true,
+        is_mark: false,
         local: true,
         local_fails: false,
         expired: true,
@@ -14,9 +15,12 @@ fn events_and_local_progress_go_before_responses_and_these_before_turns() {
         response: true,
     };
     let quiet = Offers { setup: false, failure: false, local: false, expired: false, ..all };
-    let rows: [(Offers, u64, Step); 14] = [
+    let rows: [(Offers, u64, Step); 17] = [
         (all, 7, Step::Setup),
         (Offers { setup: false, ..all }, 7, Step::Failure),
+        (Offers { is_mark: true, ..all }, 7, Step::Setup),
+        (Offers { setup: false, is_mark: true, ..all }, 7, Step::Marked),
+        (Offers { local: true, local_fails: true, is_mark: true, ..quiet }, 7, Step::Failure),
         (Offers { setup: false, failure: false, ..all }, 7, Step::Local),
         (Offers { setup: false, failure: false, local: false, ..all }, 7, Step::Timeout),
         (Offers { expired: true, ..Offers::default() }, 0, Step::Timeout),
@@ -60,12 +64,17 @@ fn responses_leave_a_place_to_what_a_turn_sends() {
 
 #[test]
 fn a_turn_starts_with_room_for_all_that_it_can_send() {
-    // The queues hold 32 completions, four failures and four wakes; a turn adds eight, two and one, and one
-    // more wake may be on its way.
-    for (completions, failures, wakes, expected) in
-        [(0, 0, 0, true), (23, 2, 2, true), (24, 2, 2, false), (23, 3, 2, false), (23, 2, 3, false)]
-    {
-        let room = has_room(bits(completions), bits(failures), bits(wakes));
-        assert_eq!(room, expected, "{completions} {failures} {wakes}");
+    // The queues hold 32 completions, four failures, four wakes and four marks; a turn adds eight, two, one and one, and
+    // one more wake may be on its way.
+    for (completions, failures, wakes, marks, expected) in [
+        (0, 0, 0, 0, true),
+        (23, 2, 2, 3, true),
+        (24, 2, 2, 3, false),
+        (23, 3, 2, 3, false),
+        (23, 2, 3, 3, false),
+        (23, 2, 2, 4, false),
+    ] {
+        let room = has_room(bits(completions), bits(failures), bits(wakes), bits(marks));
+        assert_eq!(room, expected, "{completions} {failures} {wakes} {marks}");
     }
 }

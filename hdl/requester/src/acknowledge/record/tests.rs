@@ -89,6 +89,53 @@ fn from_sqe_to_rts_a_failure_is_forgotten_and_by_no_other_change_of_state() {
 }
 
 #[test]
+fn a_message_in_error_that_has_not_left_keeps_its_status_in_err() {
+    let failed = Retired { has_failed: true, ..progress().retired };
+    // It was found before the event, it has left, the new state; all are flushed after it.
+    for (is_closed, has_left, state, expected) in [
+        (false, false, Error, true),
+        (true, false, Error, false),
+        (true, false, SendQueueError, false),
+        (true, true, Error, true),
+        (true, false, ReadyToSend, false),
+    ] {
+        let retired = if has_left { failed } else { progress().retired };
+        let before =
+            Progress { is_closed, awaits_last: is_closed, awaits_mark: is_closed, retired, ..progress() };
+        let after = after_setup(before, event(Life, 5, state, 3), bits(ReadyToSend as u64));
+        assert_eq!(after.retired.has_failed, expected, "{is_closed} {has_left} {state:?}");
+        let found = (after.is_closed, after.awaits_last, after.awaits_mark);
+        assert_eq!(found, (is_closed, is_closed, is_closed), "{is_closed} {has_left} {state:?}");
+    }
+    let closed = Progress { is_closed: true, awaits_last: true, awaits_mark: true, ..progress() };
+    let after = after_setup(closed, event(Restart, 5, Reset, 4), bits(Error as u64));
+    assert!(!after.is_closed && !after.awaits_last && !after.awaits_mark, "another life");
+    let after = after_setup(closed, event(Life, 5, ReadyToSend, 3), bits(SendQueueError as u64));
+    assert!(!after.is_closed, "what comes after SQE is sent");
+}
+
+#[test]
+fn a_queue_pair_is_settled_when_both_have_returned() {
+    for (is_closed, awaits_last, awaits_mark, expected) in [
+        (false, false, false, false),
+        (true, true, true, false),
+        (true, false, true, false),
+        (true, true, false, false),
+        (true, false, false, true),
+    ] {
+        let record = Progress { is_closed, awaits_last, awaits_mark, ..progress() };
+        assert_eq!(is_settled(record), expected, "{is_closed} {awaits_last} {awaits_mark}");
+        assert_eq!(is_over(record), is_closed);
+        for is_current in [false, true] {
+            let after = after_mark(record, is_current);
+            let is_queued = record.is_queued || is_current;
+            let expected = Progress { awaits_mark: awaits_mark && !is_current, is_queued, ..record };
+            assert_eq!(after, expected, "{is_closed} {awaits_last} {awaits_mark} {is_current}");
+        }
+    }
+}
+
+#[test]
 fn sqd_reports_once_for_each_transition_and_only_where_the_path_asks() {
     // New state, old state, the path asks, the event was still to come.
     for (state, old, asks, pending, expected) in [

@@ -44,9 +44,10 @@ fn messages_complete_in_order_with_the_first_error_and_are_flushed_after_it() {
     let refused = Progress { is_denied: true, ..answered };
     let old = OutstandingMessage { generation: bits(2), ..message() };
     let open = |message: OutstandingMessage| OutstandingMessage { is_open: true, ..message };
-    let settled = |progress: Progress| Progress { is_settled: true, ..progress };
+    let settled = |progress: Progress| Progress { is_closed: true, ..progress };
+    let waits = |progress: Progress| Progress { awaits_mark: true, ..settled(progress) };
     let rts = peer(QpState::ReadyToSend);
-    let rows: [(&str, OutstandingMessage, Peer, Progress, bool, Verdict); 30] = [
+    let rows: [(&str, OutstandingMessage, Peer, Progress, bool, Verdict); 36] = [
         ("not acknowledged", message(), rts, acknowledged(0x20), false, Stays),
         ("acknowledged", message(), rts, acknowledged(0x21), false, Success),
         (
@@ -59,18 +60,45 @@ fn messages_complete_in_order_with_the_first_error_and_are_flushed_after_it() {
         ),
         ("in RESET", message(), peer(QpState::Reset), acknowledged(0x21), true, Silent),
         ("of an older generation", old, rts, acknowledged(0x21), true, Silent),
-        ("after an error", message(), rts, acknowledged(0x21), true, Flushed),
-        ("after an error, with a status", with_status(LocalLength), rts, acknowledged(0x20), true, Flushed),
-        ("flushed by issue", with_status(FlushedStatus), rts, acknowledged(0x20), false, Flushed),
-        ("refused by issue", with_status(LocalLength), rts, acknowledged(0x20), false, Own),
-        ("refused by issue, before a failure", with_status(LocalLength), rts, failing(0x20), false, Own),
-        ("failure at its last PSN", message(), rts, failing(0x20), false, Failed),
-        ("failure before it", message(), rts, failing(0x10), false, Failed),
+        ("after an error", message(), rts, acknowledged(0x21), true, AwaitsLast),
+        (
+            "refused by issue, not settled",
+            with_status(LocalLength),
+            rts,
+            acknowledged(0x20),
+            false,
+            AwaitsLast,
+        ),
+        ("failure, not settled", message(), rts, failing(0x20), false, AwaitsLast),
+        ("after an error, mark on its way", message(), rts, waits(acknowledged(0x21)), true, AwaitsLast),
+        ("failure, mark on its way", message(), rts, waits(failing(0x20)), false, AwaitsLast),
+        ("acknowledged, mark on its way", message(), rts, waits(acknowledged(0x21)), false, Success),
+        ("after an error, settled", message(), rts, settled(acknowledged(0x21)), true, Flushed),
+        (
+            "after an error, with a status",
+            with_status(LocalLength),
+            rts,
+            settled(acknowledged(0x20)),
+            true,
+            Flushed,
+        ),
+        ("flushed by issue", with_status(FlushedStatus), rts, settled(acknowledged(0x20)), false, Flushed),
+        ("refused by issue", with_status(LocalLength), rts, settled(acknowledged(0x20)), false, Own),
+        (
+            "refused by issue, before a failure",
+            with_status(LocalLength),
+            rts,
+            settled(failing(0x20)),
+            false,
+            Own,
+        ),
+        ("failure at its last PSN", message(), rts, settled(failing(0x20)), false, Failed),
+        ("failure before it", message(), rts, settled(failing(0x10)), false, Failed),
         ("failure behind it", message(), rts, failing(0x21), false, Success),
         ("LOCAL_INVALIDATE without an answer", local(), rts, acknowledged(0x21), false, Stays),
         ("LOCAL_INVALIDATE with an answer", local(), rts, answered, false, Success),
-        ("LOCAL_INVALIDATE that control refused", local(), rts, refused, false, Own),
-        ("LOCAL_INVALIDATE after an error", local(), rts, refused, true, Flushed),
+        ("LOCAL_INVALIDATE that control refused", local(), rts, settled(refused), false, Own),
+        ("LOCAL_INVALIDATE after an error", local(), rts, settled(refused), true, Flushed),
         ("answer for a LOCAL_INVALIDATE behind it", message(), rts, refused, false, Success),
         (
             "LOCAL_INVALIDATE behind what is not acknowledged",
@@ -413,7 +441,7 @@ fn a_cursor_that_waits_for_the_peer_goes_on_when_the_wait_is_over() {
 }
 
 #[test]
-fn a_read_in_error_stays_until_the_last_response_has_returned_and_asks_for_it_once() {
+fn a_message_in_error_stays_until_response_and_mark_have_returned_and_asks_for_them_once() {
     let peer = peer(QpState::ReadyToSend);
     let turn = Turn { stays: true, awaits_last: true, ..Turn::default() };
     let issued = Issued { count: bits(1), ..Issued::default() };
@@ -421,13 +449,23 @@ fn a_read_in_error_stays_until_the_last_response_has_returned_and_asks_for_it_on
     let begun = Begun { count: bits(2), is_held: false };
     let before = Progress { wants_rewind: true, is_draining: true, is_queued: true, ..Progress::default() };
     let closing = closing_of(turn, before, peer, issued, begun);
-    assert!(closing.sends_last && !closing.rewinds && !closing.continues);
+    assert!(closing.sends_last && closing.is_closed && !closing.rewinds && !closing.continues);
     let after = after_turn(before, turn, closing, bits(0));
-    assert_eq!(after, Progress { awaits_last: true, is_queued: false, ..before });
-    assert!(!closing_of(turn, after, peer, issued, begun).sends_last, "it is on its way");
+    let both = Progress { awaits_last: true, awaits_mark: true, is_closed: true, ..before };
+    assert_eq!(after, Progress { is_queued: false, ..both });
+    for has_returned in [false, true] {
+        let later = Progress { awaits_last: !has_returned, ..after };
+        let closing = closing_of(turn, later, peer, issued, begun);
+        assert!(!closing.sends_last && closing.is_closed, "they were sent");
+        assert_eq!(after_turn(later, turn, closing, bits(0)).awaits_last, !has_returned);
+    }
     for stays in [false, true] {
         let other = Turn { stays, ..Turn::default() };
-        assert!(!closing_of(other, before, peer, issued, begun).sends_last);
+        let closing = closing_of(other, before, peer, issued, begun);
+        assert!(!closing.sends_last && !closing.is_closed);
+        let retired = Retired { has_failed: true, ..Retired::default() };
+        let closing = closing_of(Turn { retired, ..other }, before, peer, issued, begun);
+        assert!(!closing.sends_last && closing.is_closed, "nothing is sent after a message in error");
     }
 }
 

@@ -8,7 +8,7 @@ const EPOCH: u64 = 0;
 
 /// What acknowledge says: the epoch, and that nothing that is sent here is acknowledged.
 fn now(epoch: u64) -> Now {
-    Now { epoch: bits(epoch), una_psn: bits(0xff_ff00) }
+    Now { epoch: bits(epoch), una_psn: bits(0xff_ff00), ..Now::default() }
 }
 
 /// A queue pair that has sent the PSNs before 0xff_fffd, which was in error if any was.
@@ -353,6 +353,37 @@ fn commands_have_the_counted_spans_and_then_one_of_the_list_each() {
 }
 
 #[test]
+fn nothing_more_is_sent_of_a_generation_that_is_closed() {
+    for (is_closed, generation, is_sent) in [(true, 3, false), (true, 2, true), (false, 3, true)] {
+        let now = Now { is_closed, generation: bits(3), ..now(EPOCH) };
+        for is_replay in [false, true] {
+            let name = format!("{is_closed} {generation} {is_replay}");
+            let header = WqeHeader { generation: bits(generation), is_replay, ..packet(Success).header };
+            let kind = WqeKind { is_read: true, ..WqeKind::default() };
+            let packet = Packet { header: WqeHeader { is_open: true, ..header }, kind, ..packet(Success) };
+            let outcome = outcome_of(packet, record(false), now, true);
+            assert_eq!((outcome.is_sent, outcome.is_stale), (is_sent, !is_sent), "{name}");
+            // It is in the pool, and read_response knows it, as one of an older epoch.
+            assert_eq!(message_of(packet, outcome).completion.status, bits(Success as u64), "{name}");
+            assert_eq!(announces_read(packet, outcome), is_sent || !is_replay, "{name}");
+            // Its access checks do not count.
+            let outcome = outcome_of(packet, record(false), now, false);
+            assert_eq!(outcome.is_protected, is_sent, "{name}");
+        }
+    }
+    let write = RetiredWrite { is_closed: true, generation: bits(3), ..RetiredWrite::default() };
+    assert!(now_of(false, write).is_closed && !now_of(true, write).is_closed, "not after a sweep");
+}
+
+#[test]
+fn a_mark_is_a_command_without_payload_that_ends_nothing() {
+    let command = mark_command_of(Mark { queue_pair: bits(77), generation: bits(3) });
+    let headers = TransmitRequest { queue_pair: bits(77), generation: bits(3), ..TransmitRequest::default() };
+    assert_eq!(command.gather, GatherCommand { is_mark: true, headers, ..GatherCommand::default() });
+    assert!(!command.ends_burst && !command.ends_turn);
+}
+
+#[test]
 fn two_events_of_a_cycle_count_two() {
     for (one, other, count) in [(false, false, 0), (true, false, 1), (false, true, 1), (true, true, 2)] {
         assert_eq!(ended(one, other), bits(count));
@@ -372,7 +403,7 @@ fn what_was_acknowledged_meanwhile_is_not_sent_again_and_fails_no_more() {
         let kind = WqeKind { is_read: read_ends.is_some(), ..WqeKind::default() };
         let header =
             WqeHeader { is_replay: true, last_psn: bits(read_ends.unwrap_or(psn)), ..WqeHeader::default() };
-        let now = Now { epoch: bits(EPOCH), una_psn: bits(una) };
+        let now = Now { epoch: bits(EPOCH), una_psn: bits(una), ..Now::default() };
         for (status, are_ok) in [(Success, true), (Success, false), (LocalQueuePairOperation, true)] {
             let packet = Packet { header, kind, psn: bits(psn), ..packet(status) };
             let known = Record { unsent_psn: bits(0x20), next_psn: bits(0x20), ..record(false) };

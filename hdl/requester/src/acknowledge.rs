@@ -95,7 +95,7 @@ use retry::{
     Recovery, Timeout, after_timeout, counts_after, fails_in, recovery_of, timeout_of, timer_set_of,
 };
 use rnic_blocks::logic::match_table::MatchTable;
-use rnic_blocks::memory::Memory;
+use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::CqeToken;
@@ -257,7 +257,9 @@ pub struct Acknowledge {
     ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     completions: Fifo<CqeToken, 5, 6>,
     wakes: Fifo<Bits<QUEUE_PAIR_BITS>, 2, 3>,
-    marks: Fifo<Mark, 2, 3>,
+    // One for each queue pair: while gather waits for the wire, those that fail keep no other from its turn.
+    #[init(Fifo::new(Storage::Block))]
+    marks: Fifo<Mark, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     step: Reg<Step>,
     responses_taken: Reg<Bits<3>>,
     chosen: DFF<Chosen>,

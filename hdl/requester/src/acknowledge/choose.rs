@@ -1,5 +1,5 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about its inputs: which of them is taken next.
-use super::Step;
+use super::{READY_COUNT_BITS, Step};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
@@ -14,8 +14,8 @@ const DEFERRED_MAX: u64 = 7;
 /// A turn starts with fewer wakes in the queue; one may be on its way, it adds one, and the queue holds four.
 const WAKES_MAX: u64 = 3;
 
-/// A turn starts with fewer marks in the queue; it adds one, and the queue holds four.
-const MARKS_MAX: u64 = 4;
+/// A turn starts with fewer marks in the queue; it adds one, and the queue holds 1,024.
+const MARKS_MAX: u64 = 1 << QUEUE_PAIR_BITS;
 
 /// Inputs that are there, and may be taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -50,7 +50,12 @@ pub(super) struct Chosen {
 
 /// Says whether there is room for all that a turn can send, from what is in the queues.
 #[kernel]
-pub(super) fn has_room(completions: Bits<6>, failures: Bits<3>, wakes: Bits<3>, marks: Bits<3>) -> Bit {
+pub(super) fn has_room(
+    completions: Bits<6>,
+    failures: Bits<3>,
+    wakes: Bits<3>,
+    marks: Bits<READY_COUNT_BITS>,
+) -> Bit {
     completions < COMPLETIONS_MAX && failures < FAILURES_MAX && wakes < WAKES_MAX && marks < MARKS_MAX
 }
 

@@ -64,15 +64,15 @@ fn responses_leave_a_place_to_what_a_turn_sends() {
 
 #[test]
 fn a_turn_starts_with_room_for_all_that_it_can_send() {
-    // The queues hold 32 completions, four failures, four wakes and four marks; a turn adds eight, two, one and one, and
-    // one more wake may be on its way.
+    // The queues hold 32 completions, four failures, four wakes and 1,024 marks; a turn adds eight, two, one and one,
+    // and one more wake may be on its way.
     for (completions, failures, wakes, marks, expected) in [
         (0, 0, 0, 0, true),
-        (23, 2, 2, 3, true),
-        (24, 2, 2, 3, false),
-        (23, 3, 2, 3, false),
-        (23, 2, 3, 3, false),
-        (23, 2, 2, 4, false),
+        (23, 2, 2, 1023, true),
+        (24, 2, 2, 1023, false),
+        (23, 3, 2, 1023, false),
+        (23, 2, 3, 1023, false),
+        (23, 2, 2, 1024, false),
     ] {
         let room = has_room(bits(completions), bits(failures), bits(wakes), bits(marks));
         assert_eq!(room, expected, "{completions} {failures} {wakes} {marks}");

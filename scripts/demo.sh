@@ -10,7 +10,7 @@ export VIRTUAL_ENV="$root/.venv"
 # `scripts/test.sh` names the simulator that its tests have compiled.
 if [ -z "${RNIC_SIM:-}" ]; then
     step "compiling generator and simulator (about five minutes on a new machine)"
-    cargo build --release -p rnic-sim --bin rnic-sim
+    cargo build --release --workspace --bin rnic-sim
     RNIC_SIM=${CARGO_TARGET_DIR:-target}/release/rnic-sim
 fi
 

@@ -43,11 +43,12 @@
 //! whatever is parked: so packets that nobody wants hold neither entries nor cells.
 //!
 //! A packet that ends a key (SEND with Invalidate) holds up resolve until control has ended it, some thirty cycles in all. After one
-//! has entered `order`, all others rest for 64 cycles, parked in the lists of their rings, so that those whose keys a peer ends
-//! keep half of the receive path to the others at least, and have the more, the longer their packets are. A card ends 3.9
-//! million keys a second for its peers. A turn whose packet must rest comes again behind the others, through the one queue of turns:
-//! a turn of an earlier pass then leaves before any of a later one, which `pass`, a single bit, relies on. The price is that among
-//! several rings whose packets rest, the one whose turn is next when the rest ends is tried, not the one that has rested longest.
+//! has entered `order`, all others rest for 64 cycles or some more, parked in the lists of their rings, so that those whose keys a
+//! peer ends leave half of the receive path to the others at least, and have the more, the longer their packets are. A card ends
+//! 3.4 million keys a second for its peers. A turn whose packet must rest comes again behind the others, through the one queue of
+//! turns: a turn of an earlier pass then leaves before any of a later one, which `pass`, a single bit, relies on. Among several
+//! rings whose packets rest, the one whose turn is next when the rest ends is tried: chance gives each its share, as rests differ in
+//! length (`Rest`). One that comes while its ring has others parked is parked unasked, as if it took a WQE, and begins no rest.
 //!
 //! Latency 4 cycles from `admitted` to `passed`, and with a receive WQE 10; the first of them is a register, since the decision of
 //! admission is as deep as the choice that is made here. One event a cycle, so three cycles for a packet that
@@ -76,6 +77,7 @@ use ask_gate::AskGate;
 use list::{ENTRY_BITS, Event, Ordered, RING_BITS, Turn, action_of, next_event};
 use lists::Lists;
 use pause::Pause;
+use rest::Rest;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, TurnQueue};
 use rnic_kernel::prelude::*;
@@ -87,6 +89,7 @@ mod ask_gate;
 mod list;
 mod lists;
 mod pause;
+mod rest;
 mod share;
 #[cfg(test)]
 mod tests;
@@ -101,9 +104,6 @@ pub(crate) const ENTRY_COUNT: usize = list::ENTRY_COUNT;
 const ATOMICS: usize = 6;
 const ATOMIC_COUNT: usize = ATOMICS + 1;
 
-/// log2 of the cycles from one packet that ends a key to the next.
-const REST: usize = 6;
-
 /// What a packet that is parked asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Ask {
@@ -117,18 +117,6 @@ struct Ask {
 fn ask_of(packet: Admitted) -> Ask {
     let ends_key = packet.with_invalidate && packet.decision != Decision::Drop;
     Ask { takes_wqe: packet.takes_wqe, generation: packet.generation, ends_key }
-}
-
-/// Cycles for which packets that end keys rest, after a cycle in which one enters, or does not.
-#[kernel]
-fn rest_after(rest: Bits<REST>, begins: Bit) -> Bits<REST> {
-    if begins {
-        !bits::<REST>(0)
-    } else if rest.any() {
-        rest - 1
-    } else {
-        rest
-    }
 }
 
 /// Says whether a packet waits for no other: admission has dropped it, and it does not begin a generation, which resolve must see
@@ -207,6 +195,7 @@ pub struct Park {
     ask_gate: AskGate,
     share: Share,
     pause: Pause,
+    rest: Rest,
     wake_queue: TurnQueue<RING_BITS, 12>,
     #[init(Fifo::new(Storage::Block))]
     operands_queue: Fifo<AtomicOperands, ATOMICS, ATOMIC_COUNT>,
@@ -214,8 +203,6 @@ pub struct Park {
     #[init(Reg::new(true))]
     is_clearing: Reg<Bit>,
     sweep: Reg<Bits<RING_BITS>>,
-    /// Cycles for which packets that end keys rest.
-    rest: Reg<Bits<REST>>,
     /// A packet enters, which came in the cycle before.
     has_admission: Reg<Bit>,
     admission: DFF<Admission>,
@@ -273,8 +260,8 @@ impl Logic for Park {
         let (has_event, event) = (self.has_event.q.val(), self.event.q.val());
         let (answer, asked) = (self.answer.beat.val(), self.asks.read_data.val());
         let (list, behind) = (self.lists.list.val(), self.lists.behind.val());
-        let (rest, has_issue) = (self.rest.q.val(), self.has_issue.q.val());
-        let action = action_of(event, list, behind, answer.is_absent, asked.ends_key && rest.any());
+        let (is_resting, has_issue) = (self.rest.rests.val(), self.has_issue.q.val());
+        let action = action_of(event, list, behind, answer.is_absent, asked.ends_key && is_resting);
         let moves = !(has_event && action.issues && has_issue && enters);
         let acts = has_event && moves;
 
@@ -305,8 +292,9 @@ impl Logic for Park {
         // Packets enter `order`, and ask for their WQEs; those of turns when no other does.
         self.ask_gate.next_ring.next = self.next_ring.val();
         self.ask_gate.enters.next = enters;
-        let rests = entering.ends_key && rest.any();
-        let is_unasked = rests || (entering.takes_wqe && self.ask_gate.is_unasked.val());
+        let rests = entering.ends_key && is_resting;
+        let is_behind = (entering.takes_wqe || entering.ends_key) && self.ask_gate.is_unasked.val();
+        let is_unasked = rests || is_behind;
         self.ask_gate.rests.next = rests;
         let is_dropped = passes_at_once(admission.packet);
         self.ask_gate.is_dropped.next = is_dropped;
@@ -319,8 +307,7 @@ impl Logic for Park {
             self.issue.d.next =
                 Issue { ring: event.ring, entry: event.entry, ask: asked, restarts: event.restarts };
         }
-        let begins_rest = (enters && entering.ends_key && !is_unasked) || (issues && asked.ends_key);
-        self.rest.d.next = rest_after(rest, begins_rest);
+        self.rest.begins.next = (enters && entering.ends_key && !is_unasked) || (issues && asked.ends_key);
         let coming = Issue { ring: admission.ring, entry, ask: entering, restarts: false };
         let next = select(enters, coming, self.issue.q.val());
         let is_asked = next.ask.takes_wqe && !(enters && is_unasked);

@@ -15,8 +15,11 @@ use std::collections::VecDeque;
 
 /// Maximum of messages whose PSNs are kept, far more than a peer may have in flight.
 const MESSAGES_MAX: usize = 8192;
-/// Maximum of READs and atomics that are kept, and of those that are asked again; a queue pair has 16 slots for them.
+/// Maximum of READs and atomics that are kept; a queue pair has 16 slots for them.
 const KEPT_MAX: usize = 64;
+/// Maximum of those that are asked again and not answered. A peer asks for all 16 each time it goes back, and the wire may double
+/// that and hold the answers up for some times the timeout of the peer; the card need not answer all of them.
+const REPEATED_MAX: usize = 1024;
 /// Maximum of requests that are kept until it is known that they were not refused, far more than arrive before an RNR NAK leaves.
 const ARRIVALS_MAX: usize = 4096;
 
@@ -94,10 +97,10 @@ fn takes_receive(operation: Operation) -> bool {
     is_send || matches!(operation, WriteLastImmediate | WriteOnlyImmediate)
 }
 
-/// Adds a READ or an atomic to those that are kept.
-fn keep(kept: &mut VecDeque<Asked>, asked: Option<Asked>) {
+/// Adds a READ or an atomic to those that are kept, `most` of them.
+fn keep(kept: &mut VecDeque<Asked>, asked: Option<Asked>, most: usize) {
     kept.extend(asked);
-    if kept.len() > KEPT_MAX {
+    if kept.len() > most {
         kept.pop_front();
     }
 }
@@ -178,7 +181,7 @@ impl Responder {
             self.gap.take_if(|gap| *gap == psn);
             let is_known = |asked: &Asked| self.kept.iter().any(|one| one.contains(asked));
             if asked.as_ref().is_some_and(is_known) {
-                keep(&mut self.repeated, asked);
+                keep(&mut self.repeated, asked, REPEATED_MAX);
             } else if let Some(replaced) = replaced {
                 self.doubt(replaced, arrival);
             }
@@ -216,7 +219,7 @@ impl Responder {
         self.more += u32::from(second.ends_message);
         let of_first = self.open.iter_mut().filter(|one| one.first == first.psn);
         of_first.for_each(|one| one.is_doubtful = true);
-        keep(&mut self.repeated, second.asked);
+        keep(&mut self.repeated, second.asked, REPEATED_MAX);
         if second.end().is_after(self.expected) {
             self.expected = second.end();
         }
@@ -241,7 +244,7 @@ impl Responder {
     /// The request that is due has arrived.
     fn take(&mut self, Arrival { psn, count, ends_message, asked, .. }: Arrival) {
         self.expected = psn.add(count);
-        keep(&mut self.kept, asked);
+        keep(&mut self.kept, asked, KEPT_MAX);
         self.open.extend(asked);
         if ends_message {
             self.messages += 1;

@@ -1155,6 +1155,26 @@ fn a_read_that_is_asked_again_is_answered_again_from_there() {
     assert_eq!(bench.rules(), [Rule::ResponsePsn]);
 }
 
+/// A wire that holds answers up lets a peer ask again many times: the answer that is on its way goes on all the same.
+#[test]
+fn an_answer_goes_on_however_often_its_read_is_asked_again() {
+    let read =
+        |psn, packets| draft(Operation::ReadRequest, RECEIVE_PSN.add(psn), &[reth(packets * PMTU + 5)], 0);
+    let mut bench = Bench::new();
+    bench.arrives(read(0, 2));
+    let answer = |bench: &mut Bench| {
+        bench.sends(&draft(Operation::ReadResponseFirst, RECEIVE_PSN, &[aeth(ACK, 1)], PMTU));
+        for number in 0..320 {
+            bench.arrives(read(number % 3, 2 - number as usize % 3));
+        }
+        bench.sends(&draft(Operation::ReadResponseMiddle, RECEIVE_PSN.add(1), &[], PMTU));
+        bench.sends(&draft(Operation::ReadResponseLast, RECEIVE_PSN.add(2), &[aeth(ACK, 1)], 5));
+    };
+    answer(&mut bench);
+    answer(&mut bench);
+    assert_eq!(bench.found, []);
+}
+
 /// Two queue pairs with the same peer: each packet is of the one whose PSNs it continues.
 #[test]
 fn queue_pairs_with_one_peer_are_told_apart_by_their_packets() {

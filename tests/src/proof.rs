@@ -119,11 +119,8 @@ impl Proof {
             true => "memory_map\n",
             false => "",
         };
-        // A counterexample shows itself that the assumptions can be met, which takes as long to ask before each step as the step
-        // itself.
-        let engine = if mode == "prove" { "smtbmc yices" } else { "smtbmc --nopresat yices" };
         let script = format!(
-            "[options]\nmode {mode}\ndepth {cycles}\n{multiclock}\n[engines]\n{engine}\n\n\
+            "[options]\nmode {mode}\ndepth {cycles}\n{multiclock}\n[engines]\nsmtbmc yices\n\n\
              [script]\nread_verilog -formal dut.v\nprep -flatten -top {TOP}\n{memories}\n[files]\ndut.v\n"
         );
         std::fs::write(directory.join("proof.sby"), script)?;

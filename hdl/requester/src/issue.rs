@@ -49,13 +49,13 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, Invalidation};
-use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 use rnic_messages::transmit::{GatherCommand, IssuedPsn};
 use rules::{
     Answers, Command, Now, Record, after_answer, announces_read, command_after, command_of, completes_here,
     counts_of, ended, invalidation_of, is_new_message, issued_of, issued_read_of, local_completion_of,
-    mark_command_of, message_of, now_of, outcome_of, record_after, step_after_begin, step_after_write,
+    mark_command_of, message_of, now_of, outcome_of, record_after, record_written, step_after_begin,
+    step_after_write,
 };
 
 mod rules;
@@ -187,9 +187,8 @@ impl Logic for Issue {
         if begins {
             self.step.d.next = step_after_begin(packet);
         }
-        let takes_mark = step == Step::Begin && may_load;
-        self.mark.ready.next = takes_mark;
-        if takes_mark && has_mark {
+        self.mark.ready.next = step == Step::Begin && may_load;
+        if step == Step::Begin && has_mark && may_load {
             self.has_command.d.next = true;
             self.command.d.next = mark_command_of(self.mark.beat.val());
         }
@@ -252,11 +251,7 @@ impl Logic for Issue {
         self.records.write_enable.next = writes || is_sweeping;
         self.records.write_address.next =
             select(is_sweeping, self.sweep.val().index, packet.header.queue_pair);
-        self.records.write_data.next = Record {
-            has_failed: after.has_failed && !is_sweeping,
-            reads: select(is_sweeping, bits::<READ_COUNT_BITS>(0), after.reads),
-            ..after
-        };
+        self.records.write_data.next = record_written(is_sweeping, after);
         if writes {
             self.has_command.d.next = is_sent;
             self.command.d.next = command_of(packet, record, after, answers);

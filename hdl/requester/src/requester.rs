@@ -28,6 +28,9 @@
 //! on its way in an older epoch is dropped by segment and issue (design decisions 8, 9; protocol 2.5 to
 //! 2.8).
 //!
+//! What is in error leaves when a response of acknowledge has come back through read_response and place, and a mark
+//! through issue and gather: then nothing of its queue pair's memory is written or read any more.
+//!
 //! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are
 //! lost then.
 //!
@@ -269,7 +272,6 @@ impl Logic for Requester {
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.acknowledge.failure);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake_held);
-
         StreamTx::<Mark>::join(&mut self.acknowledge.mark, &mut self.issue.mark);
 
         // Silence of the peer.

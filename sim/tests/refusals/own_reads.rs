@@ -244,7 +244,7 @@ fn wrongs() -> Vec<Wrong> {
     ]
 }
 
-/// The frame of a response to a READ, as the peer of a test sends it.
+/// The frame of a response to a READ, or of an ACK or NAK, as the peer of a test sends it.
 pub(crate) fn response(
     qp_number: u32,
     operation: Operation,

@@ -219,6 +219,16 @@ pub(super) fn record_after(packet: Packet, record: Record, outcome: Outcome) -> 
     }
 }
 
+/// The record that is written: that after a packet, or after a sweep one of a queue pair that has issued no READ.
+#[kernel]
+pub(super) fn record_written(is_sweeping: Bit, after: Record) -> Record {
+    Record {
+        has_failed: after.has_failed && !is_sweeping,
+        reads: select(is_sweeping, bits::<READ_COUNT_BITS>(0), after.reads),
+        ..after
+    }
+}
+
 /// Says whether a message is written into the pool with a packet: with its first one, when it is first sent.
 #[kernel]
 pub(super) fn is_new_message(packet: Packet) -> Bit {

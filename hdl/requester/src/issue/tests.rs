@@ -3,7 +3,7 @@ use crate::messages::{Issued, OutstandingMessage, WqeCompletion, WqeHeader, WqeK
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_messages::read::READ_SLOT_BITS;
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_messages::sizes::EPOCH_BITS;
 use rnic_messages::transmit::TransmitRequest;
 

@@ -376,6 +376,13 @@ fn nothing_more_is_sent_of_a_generation_that_is_closed() {
 }
 
 #[test]
+fn a_sweep_forgets_failures_and_reads() {
+    let failed = record(true);
+    assert_eq!(record_written(false, failed), failed);
+    assert_eq!(record_written(true, failed), Record { has_failed: false, reads: bits(0), ..failed });
+}
+
+#[test]
 fn a_mark_is_a_command_without_payload_that_ends_nothing() {
     let command = mark_command_of(Mark { queue_pair: bits(77), generation: bits(3) });
     let headers = TransmitRequest { queue_pair: bits(77), generation: bits(3), ..TransmitRequest::default() };

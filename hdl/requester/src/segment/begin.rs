@@ -211,7 +211,8 @@ pub(super) fn admit(
     let is_success = wqe.completion.status == CompletionStatus::Success as u64;
     let is_good = is_served && is_success && !wqe.header.is_empty;
     let has_one_packet = wqe.kind.is_read || wqe.kind.is_local || wqe.plan.first_psn == wqe.header.last_psn;
-    let waits = !is_turn && rest.exists;
+    // An empty one, the end of a burst, has nothing to wait for; WQEs of others are behind it.
+    let waits = !is_turn && rest.exists && !wqe.header.is_empty;
     let begins_turn = is_turn && rest.exists && window.is_open;
     // WqeParse accepts no WQE until it is woken.
     let holds = select(is_turn, !rest.is_woken, wqe.plan.is_long && !wqe.header.is_empty);

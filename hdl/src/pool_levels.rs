@@ -88,6 +88,7 @@ impl Logic for PoolLevels {
         self.levels[pool("send_queues")].next = requester.send_queues;
         self.levels[pool("wqe_slots")].next = requester.wqe_slots;
         self.levels[pool("wqe_bursts")].next = requester.wqe_bursts;
+        self.levels[pool("send_line")].next = requester.send_line;
         self.levels[pool("messages")].next = requester.messages;
         self.levels[pool("message_blocks")].next = requester.message_blocks;
         self.levels[pool("long_messages")].next = requester.long_messages;

@@ -34,6 +34,7 @@ const PARTS: &[(&str, Set)] = &[
     ("send_queues", |card| card.requester.next.send_queues = bits(IN_USE)),
     ("wqe_slots", |card| card.requester.next.wqe_slots = bits(IN_USE)),
     ("wqe_bursts", |card| card.requester.next.wqe_bursts = bits(IN_USE)),
+    ("send_line", |card| card.requester.next.send_line = bits(IN_USE)),
     ("messages", |card| card.requester.next.messages = bits(IN_USE)),
     ("message_blocks", |card| card.requester.next.message_blocks = bits(IN_USE)),
     ("long_messages", |card| card.requester.next.long_messages = bits(IN_USE)),

@@ -37,6 +37,7 @@
 pub mod messages;
 pub mod opcode;
 pub mod vendor_error;
+pub mod weight;
 pub mod wqe;
 
 pub mod requester;

@@ -4,6 +4,7 @@
 //! A WQE travels as [`ParsedWqe`], [`CheckedWqe`] and [`Packet`]. What all three carry is one record,
 //! [`WqeHeader`]; what a completion needs is another, [`WqeCompletion`], which enters the pool as part of
 //! [`OutstandingMessage`].
+use crate::weight::{CHARGE_BITS, WEIGHT_BITS};
 use crate::wqe::SGE_BITS;
 use rnic_kernel::prelude::*;
 use rnic_messages::packet::EXTENDED_BITS;
@@ -58,6 +59,10 @@ pub struct WqeBurst {
     pub is_single: Bit,
     /// The slots are those that kept_slots has.
     pub is_kept: Bit,
+    /// Weight that its messages are counted with.
+    pub weight: Bits<WEIGHT_BITS>,
+    /// Units that it takes of the line to segment.
+    pub charge: Bits<CHARGE_BITS>,
 }
 
 /// Tells fetch to continue at a slot, or to stop.
@@ -102,6 +107,10 @@ pub struct WqeSlot {
     pub is_single: Bit,
     /// It comes from kept_slots.
     pub is_kept: Bit,
+    /// Weight that it was counted with.
+    pub weight: Bits<WEIGHT_BITS>,
+    /// Units of its burst.
+    pub charge: Bits<CHARGE_BITS>,
     /// The host failed to return this slot, or its successor where the WQE has two slots.
     pub is_unreadable: Bit,
     /// The slot, byte 0 in bits 7:0.
@@ -184,6 +193,8 @@ pub struct SegmentPlan {
     pub is_continued: Bit,
     /// WqeParse accepts no WQE of the queue pair after this one until segment wakes it.
     pub is_long: Bit,
+    /// Units of the burst that ends with it, if one does.
+    pub charge: Bits<CHARGE_BITS>,
     /// Slot of the [`ReadRecord`], where `is_open`.
     pub read_slot: Bits<READ_SLOT_BITS>,
     /// A `PathMtu`.

@@ -55,7 +55,7 @@ use crate::segment::{READY_COUNT_BITS as LONG_BITS, Segment};
 use crate::setup_fork::SetupFork;
 use crate::sweep::Sweep;
 use crate::wqe_check::WqeCheck;
-use crate::wqe_fetch::SLOT_COUNT_BITS;
+use crate::wqe_fetch::{LINE_BITS, SLOT_COUNT_BITS};
 use crate::wqe_parse::WqeParse;
 use crate::wqe_supply::WqeSupply;
 use rnic_blocks::memory::Storage;
@@ -81,6 +81,8 @@ pub struct RequesterPools {
     pub wqe_slots: Bits<LEVEL_BITS>,
     /// Bursts of slots of which gather has not taken all packets.
     pub wqe_bursts: Bits<LEVEL_BITS>,
+    /// Units of 256 bytes that bursts are counted as of which segment has not taken all WQEs.
+    pub send_line: Bits<LEVEL_BITS>,
     /// Messages in the pool of outstanding messages.
     pub messages: Bits<LEVEL_BITS>,
     /// Shared blocks of that pool, those at the end of a chain aside.
@@ -238,6 +240,8 @@ impl Logic for Requester {
         StreamTx::<WqeSlot>::join(&mut self.wqe_supply.wqe_slot, &mut self.wqe_parse.wqe_slot);
         self.wqe_supply.kept_event.next = self.wqe_parse.kept_event.val();
         self.wqe_parse.kept_answer.next = self.wqe_supply.kept_answer.val();
+        self.wqe_supply.weight.next = self.wqe_parse.weight.val();
+        self.wqe_supply.charge_returned.next = self.segment.charge_returned.val();
 
         // From WQE to packet.
         StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.parsed, &mut self.wqe_check.parsed);
@@ -337,6 +341,7 @@ impl Logic for Requester {
             send_queues: bit_cast::<LEVEL_BITS, WAITING_BITS>(self.wqe_supply.queues_waiting.val()),
             wqe_slots: bit_cast::<LEVEL_BITS, SLOT_COUNT_BITS>(self.wqe_supply.slots_used.val()),
             wqe_bursts: level_of(bursts),
+            send_line: bit_cast::<LEVEL_BITS, LINE_BITS>(self.wqe_supply.line_used.val()),
             messages: self.messages.q.val(),
             message_blocks: self.outstanding.blocks_used.val(),
             long_messages: bit_cast::<LEVEL_BITS, LONG_BITS>(self.segment.waiting.val()),

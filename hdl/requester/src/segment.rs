@@ -51,6 +51,7 @@
 //! `turn_count` counts turns that have made a packet, before their first one; `ends_turn` is set in the last.
 use crate::messages::{CheckedWqe, Packet, QUANTUM_BITS, ReadRecord, RetiredWrite, Sge, SgePart};
 use crate::sweep::SweepStep;
+use crate::weight::CHARGE_BITS;
 use begin::{
     Acknowledged, Life, Rest, Work, acknowledged_of, admit, after_event, after_fill, begin_work,
     blocked_after, current, dropped, drops, first_step, nothing_of, resumed_after, serves, step_after_fill,
@@ -134,6 +135,8 @@ pub struct Segment {
     pub read_valid: Signal<Out, Bit>,
     /// To wqe_parse: the WQE after a long message may come; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    /// To wqe_fetch: units of a burst whose last WQE has left; registered.
+    pub charge_returned: Signal<Out, Bits<CHARGE_BITS>>,
     /// Turns ever begun, free-running; registered.
     pub turn_count: Signal<Out, Bits<16>>,
     /// Queue pairs that wait for a turn of their long message; registered.
@@ -161,6 +164,7 @@ pub struct Segment {
     /// Bytes of packets of WQEs since the last turn, in units of 64.
     share: Reg<Bits<9>>,
     turns_begun: Reg<Bits<16>>,
+    returned: Reg<Bits<CHARGE_BITS>>,
 }
 
 impl Logic for Segment {
@@ -172,6 +176,7 @@ impl Logic for Segment {
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         self.turn_count.next = self.turns_begun.q.val();
+        self.charge_returned.next = self.returned.q.val();
         self.waiting.next = self.ready_queue.level.val();
         let is_sweeping = self.sweep.val().is_sweeping;
         let sweep_index = self.sweep.val().index;
@@ -253,7 +258,10 @@ impl Logic for Segment {
         let makes = step == Step::Make && has_room && !has_event;
         let has_ended = message.sends_nothing || parts.is_last;
         let ends = has_ended || work.packets_left == 1;
-        self.checked.ready.next = makes && message.starts;
+        let takes = makes && message.starts;
+        self.checked.ready.next = takes;
+        self.returned.d.next =
+            select(takes && wqe.header.ends_burst, wqe.plan.charge, bits::<CHARGE_BITS>(0));
         self.packets.rx.valid.next = makes;
         self.packets.rx.beat.next = packet_of(queue_pair, is_turn, ends, wqe, work, requests);
         self.read.next = read_record_of(work.rest, message.is_atomic);

@@ -17,6 +17,10 @@
 //!
 //! A burst takes 4 cycles, 5 where the ring ends in it: with 7 new slots a burst, 0.6 cycles a slot.
 //!
+//! From here to segment, WQEs of all queue pairs are in one line. So bursts are counted by what their messages
+//! take of the wire (see [`weight`](crate::weight)): a turn is a quantum of 16 KiB, and 128 KiB may be in the
+//! line. A queue pair with one short message waits for them, and for a quantum of each one before it.
+//!
 //! 1. A burst is requested only with room for all of its slots in the queue of slots from the host.
 //! 2. Slots lie within the ring, whatever the producer index is. If it claims more than a ring beyond what was
 //!    fetched, the burst reports that and has no slots, and nothing more is fetched until wqe_parse requests
@@ -32,10 +36,13 @@
 //! 7. A resume sets the index back or forth; bursts after it have its lap, so that wqe_parse tells an
 //!    overrun that was found before from one that was found after. Where it asks for a single burst, nothing
 //!    is fetched after that burst, as after a stop, unless it has all that was posted.
+//! 8. A burst has as many slots as a quantum takes by the weight of its queue pair, two at least, so that there is
+//!    a new one. What it is counted as returns from segment with its last WQE.
 mod rules;
 
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
 use crate::sweep::SweepStep;
+use crate::weight::{CHARGE_BITS, WEIGHT_BITS, WeightWrite};
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -45,14 +52,16 @@ use rnic_messages::host::HostSpan;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 use rules::{
-    BurstPlan, Fetched, Ring, after_burst, after_resume, ends_single, first_span, is_split, plan_burst,
-    rest_span, ring_of,
+    BurstPlan, Fetched, Ring, after_burst, after_resume, ends_single, first_span, first_step, has_line_room,
+    is_split, line_after, plan_burst, rest_span, ring_of, step_after, taken_of,
 };
 
 /// `log2` of the slots in the queue from the host.
 pub const SLOT_QUEUE_BITS: usize = 9;
 /// Width of the count of these slots.
 pub const SLOT_COUNT_BITS: usize = SLOT_QUEUE_BITS + 1;
+/// `log2` of the units that may be in the line to segment.
+pub const LINE_BITS: usize = 9;
 
 /// State of the block.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -92,6 +101,10 @@ pub struct WqeFetch {
     pub resume: StreamRx<FetchResume>,
     /// From wqe_pair: a slot has left the queue from the host.
     pub slot_returned: Signal<In, Bit>,
+    /// From wqe_parse: weight of a queue pair.
+    pub weight: Signal<In, WeightWrite>,
+    /// From segment: units of a burst that has left the line.
+    pub charge_returned: Signal<In, Bits<CHARGE_BITS>>,
     /// To the host; registered.
     pub wqe_read: StreamTx<HostSpan>,
     /// To wqe_pair: what was requested; registered.
@@ -100,10 +113,13 @@ pub struct WqeFetch {
     pub burst_count: Signal<Out, Bits<16>>,
     /// Slots that were requested and have not returned; a function of registers.
     pub slots_used: Signal<Out, Bits<SLOT_COUNT_BITS>>,
+    /// Units of the bursts in the line to segment; registered.
+    pub line_used: Signal<Out, Bits<LINE_BITS>>,
 
     producer: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
     rings: Memory<Ring, QUEUE_PAIR_BITS>,
     fetched: Memory<Fetched, QUEUE_PAIR_BITS>,
+    weights: Memory<Bits<WEIGHT_BITS>, QUEUE_PAIR_BITS>,
     spans: Fifo<HostSpan, 4, 5>,
     burst_queue: Fifo<WqeBurst, 6, 7>,
     step: Reg<Step>,
@@ -113,6 +129,7 @@ pub struct WqeFetch {
     /// Slots that may still be requested.
     #[init(Reg::new(bits(1 << SLOT_QUEUE_BITS)))]
     room: Reg<Bits<SLOT_COUNT_BITS>>,
+    line: Reg<Bits<LINE_BITS>>,
     bursts_done: Reg<Bits<16>>,
     plan: DFF<BurstPlan>,
 }
@@ -125,6 +142,7 @@ impl Logic for WqeFetch {
         StreamTx::<WqeBurst>::link(&mut self.bursts, &mut self.burst_queue.tx);
         self.burst_count.next = self.bursts_done.q.val();
         self.slots_used.next = bits::<SLOT_COUNT_BITS>(1 << SLOT_QUEUE_BITS) - self.room.q.val();
+        self.line_used.next = self.line.q.val();
         let is_sweeping = self.sweep.val().is_sweeping;
         let sweep_index = self.sweep.val().index;
         let step = self.step.q.val();
@@ -157,6 +175,7 @@ impl Logic for WqeFetch {
         // Setup events go first, then resumes, then a burst if there is room for all of it.
         let may_start = step == Step::Idle && !self.has_again.q.val() && !is_sweeping;
         let has_room = self.room.q.val() >= BURST_SLOTS
+            && has_line_room(self.line.q.val())
             && self.burst_queue.rx.ready.val()
             && !self.spans.level.val().get_bits::<2>(3).any();
         let takes_setup = may_start && self.setup.valid.val();
@@ -171,17 +190,9 @@ impl Logic for WqeFetch {
         } else {
             self.from_ready_queue.beat.val()
         };
+        let first = first_step(takes_setup, takes_resume, takes_next && self.from_ready_queue.valid.val());
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
-            self.step.d.next = if takes_setup {
-                Step::Setup
-            } else if takes_resume {
-                Step::Resume
-            } else if takes_next && self.from_ready_queue.valid.val() {
-                Step::Read
-            } else {
-                Step::Idle
-            };
         }
         // The producer index is read a cycle after the queue pair was chosen: what a doorbell wrote until then
         // is seen.
@@ -193,13 +204,21 @@ impl Logic for WqeFetch {
         self.producer.read_address.next = queue_pair;
         let ring = self.rings.read_data.val();
         let fetched = self.fetched.read_data.val();
+        let written = self.weight.val();
+        self.weights.read_enable.next = step == Step::Idle;
+        self.weights.read_address.next = chosen;
+        self.weights.write_enable.next = written.valid || is_sweeping;
+        self.weights.write_address.next = select(is_sweeping, sweep_index, written.queue_pair);
+        self.weights.write_data.next = select(is_sweeping, bits::<WEIGHT_BITS>(0), written.weight);
+        let weight = self.weights.read_data.val();
 
         // The records.
         let plan = self.plan.q.val();
         let emits = step == Step::Emit && plan.is_due;
         let reads = emits && !plan.is_overrun;
         let is_current = resume.generation == ring.generation;
-        self.setup.ready.next = step == Step::Setup && (!is_restart || clears_producer);
+        let is_taken = !is_restart || clears_producer;
+        self.setup.ready.next = step == Step::Setup && is_taken;
         self.resume.ready.next = step == Step::Resume;
         self.rings.write_enable.next = step == Step::Setup || is_sweeping;
         self.rings.write_address.next = select(is_sweeping, sweep_index, queue_pair);
@@ -217,31 +236,22 @@ impl Logic for WqeFetch {
         };
 
         // After a setup event there may be something to fetch, whatever has changed.
-        if step == Step::Setup && (!is_restart || clears_producer) {
+        if step == Step::Setup && is_taken {
             self.again_held.d.next = queue_pair;
             self.has_again.d.next = true;
-            self.step.d.next = Step::Idle;
         }
         if step == Step::Resume {
             self.again_held.d.next = queue_pair;
             self.has_again.d.next = is_current && resume.resumes;
-            self.step.d.next = Step::Idle;
-        }
-        if step == Step::Read {
-            self.step.d.next = Step::Plan;
         }
         if step == Step::Plan {
-            self.plan.d.next = plan_burst(ring, fetched, self.producer.read_data.val());
-            self.step.d.next = Step::Emit;
+            self.plan.d.next = plan_burst(ring, fetched, self.producer.read_data.val(), weight);
         }
         if step == Step::Emit {
             self.again_held.d.next = queue_pair;
             self.has_again.d.next = reads && plan.has_more && !fetched.is_single;
-            self.step.d.next = if reads && is_split(plan) { Step::EmitRest } else { Step::Idle };
         }
-        if step == Step::EmitRest {
-            self.step.d.next = Step::Idle;
-        }
+        self.step.d.next = step_after(step, first, is_taken, reads && is_split(plan));
 
         // The burst.
         self.burst_queue.rx.valid.next = emits;
@@ -255,6 +265,8 @@ impl Logic for WqeFetch {
             is_overrun: plan.is_overrun,
             is_single: ends_single(fetched, plan),
             is_kept: false,
+            weight,
+            charge: taken_of(plan, weight),
         };
         self.spans.rx.valid.next = reads || step == Step::EmitRest;
         self.spans.rx.beat.next = if step == Step::EmitRest {
@@ -269,6 +281,8 @@ impl Logic for WqeFetch {
             if reads { bit_cast::<SLOT_COUNT_BITS, 4>(plan.count) } else { bits::<SLOT_COUNT_BITS>(0) };
         let returned = bit_cast::<SLOT_COUNT_BITS, 1>(self.slot_returned.val().into());
         self.room.d.next = self.room.q.val() - taken + returned;
+        let charge = select(emits, taken_of(plan, weight), bits::<CHARGE_BITS>(0));
+        self.line.d.next = line_after(self.line.q.val(), charge, self.charge_returned.val());
     }
 }
 

@@ -90,6 +90,8 @@ impl Logic for WqePair {
             is_overrun: burst.is_overrun,
             is_single: burst.is_single,
             is_kept,
+            weight: burst.weight,
+            charge: burst.charge,
             is_unreadable: current.error || (follower.error && !is_last && current.data.get_bit(TWO_SLOTS)),
             first: current.data,
             second: follower.data,

@@ -42,7 +42,8 @@
 //!    while the next message would make that more than 2^23 (protocol 2.1). Acknowledge wakes it as for rule 3.
 //! 10. After a message of more than 16 KiB nothing is taken and fetch stops, until segment wakes the queue
 //!     pair; a change to a state in which nothing is sent ends that, too. A READ or an atomic is one packet,
-//!     and never long.
+//!     and never long. The same follows a message whose queue pair has become four times as heavy as its burst was
+//!     counted (see [`weight`](crate::weight)).
 //! 11. A queue pair is held, too, before a READ or an atomic while `read_atomic` of these are outstanding, and
 //!     before a WQE with a fence while any is: each is outstanding from here until it leaves the pool
 //!     (protocol 2.3, 2.10), and has a slot of its own until then. Where `read_atomic` is zero, none is ever
@@ -74,6 +75,7 @@ use crate::messages::{
 };
 use crate::outstanding::SHARED_BITS;
 use crate::sweep::SweepStep;
+use crate::weight::WeightWrite;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -142,6 +144,8 @@ pub struct WqeParse {
     pub retired: Signal<In, Retired>,
     /// From the pool: a free shared block.
     pub free: StreamRx<Bits<SHARED_BITS>>,
+    /// To wqe_fetch: weight of the queue pair.
+    pub weight: Signal<Out, WeightWrite>,
     /// A message begins: it has a pool slot from now on; a function of registers.
     pub begins: Signal<Out, Bit>,
     /// PSN that the queue pair of the last probe would send next; registered.
@@ -303,6 +307,7 @@ impl Logic for WqeParse {
             begun: Begun { count: next.message_count, is_held: next.is_held },
             valid: writes,
         };
+        self.weight.next = WeightWrite { queue_pair, weight: next.estimate.weight, valid: writes };
         let index = select(is_sweeping, sweep_index, queue_pair);
         self.sends.write_enable.next = is_sweeping || writes;
         self.sends.write_address.next = index;

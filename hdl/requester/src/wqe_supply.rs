@@ -19,7 +19,8 @@ use crate::kept_slots::KeptSlots;
 use crate::messages::{FetchResume, KeptAnswer, KeptEvent, WqeBurst, WqeSlot};
 use crate::ready_queue::{COUNT_BITS as WAITING_BITS, ReadyQueue};
 use crate::sweep::SweepStep;
-use crate::wqe_fetch::{SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
+use crate::weight::{CHARGE_BITS, WeightWrite};
+use crate::wqe_fetch::{LINE_BITS, SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
 use crate::wqe_pair::WqePair;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -51,6 +52,10 @@ pub struct WqeSupply {
     pub kept_event: Signal<In, KeptEvent>,
     /// To wqe_parse: whether slots are kept.
     pub kept_answer: Signal<Out, KeptAnswer>,
+    /// From wqe_parse: weight of a queue pair.
+    pub weight: Signal<In, WeightWrite>,
+    /// From segment: units of a burst that has left the line.
+    pub charge_returned: Signal<In, Bits<CHARGE_BITS>>,
     /// To the host: up to eight slots to read; registered.
     pub wqe_read: StreamTx<HostSpan>,
     /// From the host: slots, in the order of the spans.
@@ -65,6 +70,8 @@ pub struct WqeSupply {
     pub queues_waiting: Signal<Out, Bits<WAITING_BITS>>,
     /// Slots that are reserved or in the queue of slots.
     pub slots_used: Signal<Out, Bits<SLOT_COUNT_BITS>>,
+    /// Units of the bursts in the line to segment.
+    pub line_used: Signal<Out, Bits<LINE_BITS>>,
 
     ready_queue: ReadyQueue,
     wqe_fetch: WqeFetch,
@@ -107,6 +114,9 @@ impl Logic for WqeSupply {
         StreamTx::<WqeBurst>::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
         self.wqe_fetch.slot_returned.next = self.wqe_pair.slot_returned.val();
         StreamTx::<WqeSlot>::link(&mut self.wqe_slot, &mut self.wqe_pair.wqe_slot);
+        self.wqe_fetch.weight.next = self.weight.val();
+        self.wqe_fetch.charge_returned.next = self.charge_returned.val();
+        self.line_used.next = self.wqe_fetch.line_used.val();
 
         self.kept_slots.action.next = self.kept_event.val();
         self.kept_slots.slot.next = self.wqe_pair.wqe_slot.beat.val();

@@ -1,6 +1,7 @@
 //! Rules of [`KeptSlots`](super::KeptSlots): what a slot and a question make of a row.
 use super::{ADDRESS_BITS, ROW_BITS, ROW_SLOTS_BITS};
 use crate::messages::{BURST_SLOTS, KeptAnswer, KeptEvent, WqeBurst, WqeSlot};
+use crate::weight::{CHARGE_BITS, KEPT_WEIGHT, WEIGHT_BITS};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
@@ -161,6 +162,8 @@ pub(super) fn burst_of(row: Row, event: KeptEvent) -> WqeBurst {
         is_overrun: false,
         is_single: false,
         is_kept: true,
+        weight: bits::<WEIGHT_BITS>(KEPT_WEIGHT),
+        charge: bits::<CHARGE_BITS>(0),
     }
 }
 

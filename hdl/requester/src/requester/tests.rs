@@ -196,6 +196,8 @@ struct World {
     /// Chances of things that go wrong, per packet.
     error_rate: f64,
     peer_rate: f64,
+    /// Cycles of the wire for a packet.
+    pace: u64,
 }
 
 impl World {
@@ -273,6 +275,7 @@ impl World {
             failed_behind: 0,
             error_rate: 0.0,
             peer_rate: 1.0,
+            pace: 1,
         };
         world.bench.block.enable.next = true;
         world.bench.block.source_address_write.next = SourceAddressWrite {
@@ -931,6 +934,9 @@ impl World {
         self.wqe_read.drive(&mut block.wqe_read, random);
         self.access_request.drive(&mut block.access_request, random);
         self.gather.drive(&mut block.gather, random);
+        if !self.cycle.is_multiple_of(self.pace) {
+            block.gather.ready.next = false;
+        }
         self.inline_slot.drive(&mut block.inline_slot, random);
         self.completion.drive(&mut block.completion, random);
         self.failure.drive(&mut block.failure, random);
@@ -1335,14 +1341,7 @@ fn cycles(messages: u64, length: u32) -> f64 {
     }
     let mut ends = Vec::new();
     for number in 0..messages {
-        let mut wqe = [[0; 64]; 2];
-        wqe[0][1] = if number % 16 == 15 { SIGNALLED } else { 0 };
-        wqe[0][2] = 1;
-        wqe[0][28..32].copy_from_slice(&length.to_le_bytes());
-        wqe[0][32..40].copy_from_slice(&world.pairs[0].region().to_le_bytes());
-        wqe[0][40..44].copy_from_slice(&world.pairs[0].key().to_le_bytes());
-        wqe[0][44..48].copy_from_slice(&length.to_le_bytes());
-        assert!(world.post(0, wqe));
+        posts_write(&mut world, 0, length, number % 16 == 15);
     }
     world.ring(0);
     let packets = (messages * u64::from(length.div_ceil(1024))) as usize;
@@ -1356,6 +1355,61 @@ fn cycles(messages: u64, length: u32) -> f64 {
     }
     let skipped = packets / 8;
     (ends[packets - 1] - ends[skipped]) as f64 / (packets - 1 - skipped) as f64
+}
+
+/// Posts a WRITE from one SGE.
+fn posts_write(world: &mut World, index: usize, length: u32, is_signalled: bool) {
+    let mut wqe = [[0; 64]; 2];
+    wqe[0][1] = if is_signalled { SIGNALLED } else { 0 };
+    wqe[0][2] = 1;
+    wqe[0][28..32].copy_from_slice(&length.to_le_bytes());
+    wqe[0][32..40].copy_from_slice(&world.pairs[index].region().to_le_bytes());
+    wqe[0][40..44].copy_from_slice(&world.pairs[index].key().to_le_bytes());
+    wqe[0][44..48].copy_from_slice(&length.to_le_bytes());
+    assert!(world.post(index, wqe));
+}
+
+/// A queue pair with one short message waits for 128 KiB, a quantum of each queue pair before it, and the packets
+/// between segment and gather, whatever others have posted: messages of a quantum from the first one on, or after
+/// many short ones, for which their bursts were counted as short, or long ones, of which one is sent and the rest of its
+/// burst is fetched again.
+#[test]
+fn long_messages_leave_their_turns_to_others() {
+    // Messages that are short, all of them, and the length of the others.
+    for (short_before, messages, long) in [(0, 900, 1 << 14), (400, 900, 1 << 14), (0, 8, 1 << 19)] {
+        let mut world = World::new(&[(5, 10), (6, 6)], Stalls::None);
+        world.host_delay = 250;
+        // A packet of 1 KiB lasts 21 cycles on the wire.
+        world.pace = 21;
+        while world.pairs[0].path_mtu != 3 {
+            world.start(0);
+        }
+        while !world.is_quiet() {
+            world.step();
+        }
+        for number in 0..messages {
+            let length = if number < short_before { 64 } else { long };
+            posts_write(&mut world, 0, length, number % 16 == 15);
+        }
+        world.ring(0);
+        let begun = short_before as usize + 30;
+        while world.gather.received.len() < begun {
+            world.step();
+        }
+        posts_write(&mut world, 1, 64, true);
+        world.ring(1);
+        let (from, at) = (world.gather.received.len(), world.cycle);
+        while world.pairs[1].completed == 0 {
+            world.step();
+            assert!(world.cycle < at + 40_000, "the message completes");
+        }
+        let between = world.gather.received.len() - from;
+        println!("{between} packets of 1 KiB, {} cycles, {short_before}, {long}", world.cycle - at);
+        assert!(
+            between < 100,
+            "{between} packets of 1 KiB before it: {short_before} short ones, {long} bytes"
+        );
+    }
 }
 
 #[test]

@@ -197,6 +197,8 @@ struct World {
     flushed: usize,
     /// READs that were written to read_response, and those that left.
     reads: [usize; 2],
+    /// Units that are to return in this cycle.
+    charge: Bits<CHARGE_BITS>,
     /// Times that a queue pair was at the head of the ready queue.
     looks: u64,
     cycle: u64,
@@ -249,6 +251,7 @@ impl World {
             dropped: 0,
             flushed: 0,
             reads: [0; 2],
+            charge: bits(0),
             looks: 0,
             cycle: 0,
             goes: vec![],
@@ -369,7 +372,8 @@ impl World {
             plan: SegmentPlan {
                 first_psn: bits(pair.next_psn.into()),
                 is_continued: false,
-                is_long: !is_read && length > 1 << 14,
+                is_long: !is_read && (length > 1 << 14 || (!is_well && random.random_bool(0.1))),
+                charge: Stimulus::sample(random),
                 read_slot: Stimulus::sample(random),
                 path_mtu: bits(pair.path_mtu),
                 domain: Stimulus::sample(random),
@@ -560,7 +564,13 @@ impl World {
                 || ![QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64].contains(&state);
             pair.lives.push((state, event.generation.to_u64() as u8, made, drops));
         }
-        if self.item.sample(&block.checked) && block.read_valid.val() {
+        // What a burst is counted as leaves with its last WQE, a cycle later.
+        assert_eq!(block.charge_returned.val(), std::mem::take(&mut self.charge));
+        let takes = self.item.sample(&block.checked);
+        if takes && block.checked.beat.val().header.ends_burst {
+            self.charge = block.checked.beat.val().plan.charge;
+        }
+        if takes && block.read_valid.val() {
             let item = block.checked.beat.val();
             let place = item.header.queue_pair.to_u64() << READ_SLOT_BITS | item.plan.read_slot.to_u64();
             assert!(item.kind.is_read && block.read_index.val() == place);

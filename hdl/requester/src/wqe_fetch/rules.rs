@@ -1,5 +1,7 @@
 //! Decisions of the block about one burst.
+use super::{LINE_BITS, Step};
 use crate::messages::{BURST_SLOTS, FetchResume, LAP_BITS};
+use crate::weight::{CHARGE_BITS, CHARGE_MAX, WEIGHT_BITS, charge_of, most_slots};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::host::HostSpan;
@@ -56,6 +58,33 @@ pub(super) struct BurstPlan {
     pub to_end: Bits<4>,
 }
 
+/// Chooses what an idle block does: events go before resumes, and resumes before bursts.
+#[kernel]
+pub(super) fn first_step(takes_setup: Bit, takes_resume: Bit, takes_next: Bit) -> Step {
+    if takes_setup {
+        Step::Setup
+    } else if takes_resume {
+        Step::Resume
+    } else if takes_next {
+        Step::Read
+    } else {
+        Step::Idle
+    }
+}
+
+/// Step after another one. `first` is that of an idle block; an event is taken, and a burst is split where the ring ends.
+#[kernel]
+pub(super) fn step_after(step: Step, first: Step, is_taken: Bit, is_split: Bit) -> Step {
+    match step {
+        Step::Idle => first,
+        Step::Setup if !is_taken => Step::Setup,
+        Step::Read => Step::Plan,
+        Step::Plan => Step::Emit,
+        Step::Emit if is_split => Step::EmitRest,
+        _ => Step::Idle,
+    }
+}
+
 /// WQEs are fetched in RTS, in SQD to be sent again, and in ERR and SQE to be flushed.
 #[kernel]
 pub(super) fn fetches(state: Bits<3>, replays: Bit) -> Bit {
@@ -78,12 +107,18 @@ pub(super) fn ring_of(event: SetupEvent) -> Ring {
 
 /// Plans a burst from the producer index and the index to fetch next, both free-running.
 #[kernel]
-pub(super) fn plan_burst(ring: Ring, fetched: Fetched, producer: Bits<WORK_INDEX_BITS>) -> BurstPlan {
+pub(super) fn plan_burst(
+    ring: Ring,
+    fetched: Fetched,
+    producer: Bits<WORK_INDEX_BITS>,
+    weight: Bits<WEIGHT_BITS>,
+) -> BurstPlan {
     let available = producer - fetched.index;
     let ring_slots = bits::<WORK_INDEX_BITS>(1) << ring.slots_log2;
     let slot = fetched.index & (ring_slots - 1);
     let slots_to_end = ring_slots - slot;
-    let has_more = available > BURST_SLOTS;
+    let most = most_slots(weight);
+    let has_more = available > bit_cast::<WORK_INDEX_BITS, 4>(most);
     // One slot more than the ring has: the slot of the overlap has completed and was posted again, after all
     // others.
     let is_posted_anew = fetched.overlaps && available == ring_slots | 1;
@@ -91,7 +126,7 @@ pub(super) fn plan_burst(ring: Ring, fetched: Fetched, producer: Bits<WORK_INDEX
         is_due: fetches(ring.state, fetched.replays) && !fetched.is_stopped && available.any(),
         is_overrun: available > ring_slots && !is_posted_anew,
         has_more,
-        count: if has_more { bits::<4>(BURST_SLOTS) } else { available.get_bits::<4>(0) },
+        count: select(has_more, most, available.get_bits::<4>(0)),
         offset: slot.get_bits::<OFFSET_BITS>(0),
         to_end: if slots_to_end > BURST_SLOTS {
             bits::<4>(BURST_SLOTS)
@@ -101,13 +136,36 @@ pub(super) fn plan_burst(ring: Ring, fetched: Fetched, producer: Bits<WORK_INDEX
     }
 }
 
+/// Units that a burst takes of the line.
+#[kernel]
+pub(super) fn taken_of(plan: BurstPlan, weight: Bits<WEIGHT_BITS>) -> Bits<CHARGE_BITS> {
+    let charge = charge_of(plan.count, plan.has_more, weight);
+    select(plan.is_overrun, bits::<CHARGE_BITS>(0), charge)
+}
+
+/// Says whether the line has room for any burst.
+#[kernel]
+pub(super) fn has_line_room(line: Bits<LINE_BITS>) -> Bit {
+    line < (1 << LINE_BITS) - CHARGE_MAX
+}
+
+/// Units in the line after a burst has entered, and one has left.
+#[kernel]
+pub(super) fn line_after(
+    line: Bits<LINE_BITS>,
+    entered: Bits<CHARGE_BITS>,
+    left: Bits<CHARGE_BITS>,
+) -> Bits<LINE_BITS> {
+    line + bit_cast::<LINE_BITS, CHARGE_BITS>(entered) - bit_cast::<LINE_BITS, CHARGE_BITS>(left)
+}
+
 /// The record after a burst. The burst overlaps the next one, if there is one, by its last slot.
 #[kernel]
 pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
     let advance = if plan.is_overrun {
         bits::<4>(0)
     } else if plan.has_more {
-        bits::<4>(BURST_SLOTS - 1)
+        plan.count - 1
     } else {
         plan.count
     };
@@ -178,6 +236,32 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_is_read_planned_and_emitted() {
+        for (setup, resume, next, expected) in [
+            (true, true, true, Step::Setup),
+            (false, true, true, Step::Resume),
+            (false, false, true, Step::Read),
+            (false, false, false, Step::Idle),
+        ] {
+            let first = first_step(setup, resume, next);
+            assert_eq!(first, expected);
+            assert_eq!(step_after(Step::Idle, first, false, false), expected);
+        }
+        for (step, is_taken, is_split, expected) in [
+            (Step::Setup, false, false, Step::Setup),
+            (Step::Setup, true, false, Step::Idle),
+            (Step::Resume, false, false, Step::Idle),
+            (Step::Read, false, true, Step::Plan),
+            (Step::Plan, false, true, Step::Emit),
+            (Step::Emit, false, false, Step::Idle),
+            (Step::Emit, false, true, Step::EmitRest),
+            (Step::EmitRest, false, true, Step::Idle),
+        ] {
+            assert_eq!(step_after(step, Step::Read, is_taken, is_split), expected, "{step:?}");
+        }
+    }
+
+    #[test]
     fn wqes_are_fetched_to_be_sent_or_flushed() {
         let sent_or_flushed = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError];
         for number in 0..8 {
@@ -205,7 +289,7 @@ mod tests {
         ] {
             let name = format!("2^{slots_log2} slots, {posted} posted at {index:#x}");
             let producer = bits::<16>(index) + posted;
-            let plan = plan_burst(ring(QpState::ReadyToSend, slots_log2), fetched(index), producer);
+            let plan = plan_burst(ring(QpState::ReadyToSend, slots_log2), fetched(index), producer, bits(0));
             let expected = BurstPlan {
                 is_due: true,
                 is_overrun: false,
@@ -228,6 +312,43 @@ mod tests {
     }
 
     #[test]
+    fn a_heavy_queue_pair_takes_fewer_slots() {
+        // Weight, slots posted; then slots of the burst, whether more follow, and units.
+        for (weight, posted, count, has_more, charge) in [
+            (0, 3, 3, false, 3),
+            (0, 9, 8, true, 7),
+            (3, 8, 8, false, 64),
+            (4, 5, 5, false, 80),
+            (4, 6, 5, true, 64),
+            (5, 3, 3, false, 96),
+            (6, 2, 2, false, 128),
+            (6, 3, 2, true, 64),
+            (6, 60, 2, true, 64),
+        ] {
+            let name = format!("weight {weight}, {posted} slots");
+            let plan = plan_burst(ring(QpState::ReadyToSend, 6), fetched(5), bits(5 + posted), bits(weight));
+            assert_eq!((plan.count.to_u64(), plan.has_more), (count, has_more), "{name}");
+            assert_eq!(taken_of(plan, bits(weight)).to_u64(), charge, "{name}");
+            let overrun = BurstPlan { is_overrun: true, ..plan };
+            assert_eq!(taken_of(overrun, bits(weight)).to_u64(), 0, "{name}");
+            assert_eq!(
+                after_burst(fetched(5), plan).index,
+                bits::<16>(5 + count - u64::from(has_more)),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_burst_begins_only_if_the_line_has_room_for_any() {
+        for (line, expected) in [(0, true), (383, true), (384, false), (511, false)] {
+            assert_eq!(has_line_room(bits(line)), expected, "{line} units");
+        }
+        assert_eq!(line_after(bits(383), bits(128), bits(0)).to_u64(), 511);
+        assert_eq!(line_after(bits(100), bits(64), bits(128)).to_u64(), 36);
+    }
+
+    #[test]
     fn nothing_is_due_without_slots_or_while_stopped() {
         let stopped = Fetched { is_stopped: true, ..fetched(5) };
         for (state, fetched, producer, expected) in [
@@ -237,7 +358,11 @@ mod tests {
             (QpState::SendQueueDrain, fetched(5), 6, false),
             (QpState::Error, fetched(5), 6, true),
         ] {
-            assert_eq!(plan_burst(ring(state, 6), fetched, bits(producer)).is_due, expected, "{state:?}");
+            assert_eq!(
+                plan_burst(ring(state, 6), fetched, bits(producer), bits(0)).is_due,
+                expected,
+                "{state:?}"
+            );
         }
     }
 
@@ -248,7 +373,7 @@ mod tests {
             [(64, false, false), (65, false, true), (65, true, false), (66, true, true), (0xffff, true, true)]
         {
             let fetched = Fetched { overlaps, ..fetched(3) };
-            let plan = plan_burst(ring(QpState::ReadyToSend, 6), fetched, bits::<16>(3) + claimed);
+            let plan = plan_burst(ring(QpState::ReadyToSend, 6), fetched, bits::<16>(3) + claimed, bits(0));
             assert_eq!(plan.is_overrun, expected, "{claimed} slots, {overlaps}");
         }
     }

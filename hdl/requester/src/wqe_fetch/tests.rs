@@ -19,6 +19,7 @@ struct Queue {
     overlaps: bool,
     replays: bool,
     lap: u64,
+    weight: u64,
 }
 
 #[derive(Default)]
@@ -26,6 +27,8 @@ struct Expected {
     bursts: VecDeque<WqeBurst>,
     spans: VecDeque<HostSpan>,
     again: VecDeque<u64>,
+    /// Units of the bursts in the line to segment.
+    line: VecDeque<u64>,
 }
 
 impl Queue {
@@ -40,17 +43,23 @@ impl Queue {
             return 0;
         }
         let is_overrun = available > self.slots + u16::from(self.overlaps);
-        let count = available.min(8);
+        let most = 1 + [7, 7, 7, 7, 4, 2, 1][self.weight as usize];
+        let has_more = available > most;
+        let count = available.min(most);
+        let charge = if is_overrun { 0 } else { u64::from(count - u16::from(has_more)) << self.weight };
+        expected.line.push_back(charge);
         expected.bursts.push_back(WqeBurst {
             queue_pair: bits(number),
             generation: bits(self.generation),
             first_index: bits(self.index.into()),
             count: bits(count.into()),
             lap: bits(self.lap),
-            ends_queue: available <= 8,
+            ends_queue: !has_more,
             is_overrun,
-            is_single: self.is_single && available > 8 && !is_overrun,
+            is_single: self.is_single && has_more && !is_overrun,
             is_kept: false,
+            weight: bits(self.weight),
+            charge: bits(charge),
         });
         if is_overrun {
             (self.is_stopped, self.is_single) = (true, false);
@@ -66,7 +75,7 @@ impl Queue {
                     .push_back(HostSpan { address: bits(address), length: bits(64 * u64::from(count)) });
             }
         }
-        self.overlaps = available > 8;
+        self.overlaps = has_more;
         self.index = self.index.wrapping_add(count - u16::from(self.overlaps));
         if self.overlaps && !self.is_single {
             expected.again.push_back(number);
@@ -97,14 +106,16 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
         let mut queues = [Queue::default(); 4];
         let mut expected = Expected::default();
         let (mut under_way, mut most, mut burst_count, mut wraps, mut overruns) = (0, 0, 0u64, 0, 0);
-        // In the first half slots return seldom, and queue pair 0 always has WQEs to fetch, so that the queue of slots is the limit
-        // with every seed.
+        let mut heaviest = 0;
+        // Queue pair 0 always has WQEs to fetch at first. Slots return seldom then, so that the queue of slots is the limit
+        // with every seed, and after it the line is, since what was counted returns seldom.
         for cycle in 0..8_000 {
-            let number = random.random_range(0..4usize);
-            let fetches = |number: usize| cycle < 4_000 && number == 0;
-            if setup.is_done() && (cycle < 40 || random.random_bool(0.003)) {
+            let begins = cycle < 40 || (4_000..4_040).contains(&cycle);
+            let number = if cycle >= 40 && begins { 0 } else { random.random_range(0..4usize) };
+            let fetches = |number: usize| cycle < 6_000 && number == 0;
+            if setup.is_done() && (begins || random.random_bool(0.003)) {
                 let kind = match random.random_range(0..3) {
-                    _ if cycle < 40 => SetupKind::Restart,
+                    _ if begins => SetupKind::Restart,
                     0 => SetupKind::Restart,
                     1 => SetupKind::Path,
                     _ => SetupKind::Life,
@@ -121,7 +132,8 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 }
                 setup.push(event);
             }
-            if turns.is_done() && random.random_bool(0.01) {
+            let is_left = cycle >= 4_000 && fetches(number);
+            if turns.is_done() && !is_left && random.random_bool(0.01) {
                 let queue = queues[number];
                 turns.push(FetchResume {
                     queue_pair: bits(number as u64),
@@ -153,6 +165,17 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             };
             let returns = under_way > 0 && random.random_bool(if cycle < 4_000 { 0.02 } else { 0.9 });
             bench.block.slot_returned.next = returns;
+            let leaves = if (4_000..6_000).contains(&cycle) { 0.005 } else { 0.3 };
+            let charge = expected.line.front().copied().filter(|_| random.random_bool(leaves));
+            bench.block.charge_returned.next = bits(charge.unwrap_or(0));
+            let weighed = random.random_range(0..4usize);
+            let is_weighed = cycle > 2_000 && random.random_bool(0.02);
+            let weight = is_weighed.then(|| random.random_range(0..7u64));
+            bench.block.weight.next = WeightWrite {
+                queue_pair: bits(weighed as u64),
+                weight: bits(weight.unwrap_or(7)),
+                valid: weight.is_some(),
+            };
             let is_enabled = cycle / 250 % 8 != 7;
             bench.block.enable.next = is_enabled;
             setup.drive(&mut bench.block.setup, &mut random);
@@ -210,8 +233,18 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                     overruns += usize::from(expected.bursts.back().unwrap().is_overrun);
                 }
             }
+            // What is written in the cycle in which a queue pair is chosen is seen by its next burst.
+            if let Some(weight) = weight {
+                queues[weighed].weight = weight;
+            }
             under_way -= u64::from(returns);
             assert!(under_way <= 1 << SLOT_QUEUE_BITS);
+            let line: u64 = expected.line.iter().sum();
+            assert!(line <= 1 << LINE_BITS, "{line} units in the line");
+            heaviest = heaviest.max(line);
+            if charge.is_some() {
+                expected.line.pop_front();
+            }
             most = most.max(under_way);
             if let Some(burst) = bursts.sample(&bench.block.bursts) {
                 assert_eq!(Some(burst), expected.bursts.pop_front());
@@ -227,6 +260,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
         assert!(expected.bursts.len() < 80 && expected.spans.len() < 20 && expected.again.len() < 3);
         assert!(bench.block.burst_count.val().to_u64() + 1 >= burst_count);
         assert!(burst_count > 60 && wraps > 0 && overruns > 2, "{burst_count} {wraps} {overruns}");
+        assert!(heaviest >= 384, "{heaviest} units: the line was the limit for a while");
         assert!(most > 400, "{most}: the queue of slots was the limit for a while");
     }
 }

@@ -24,6 +24,8 @@ impl Shown {
                 is_overrun: !is_kept && random.random_bool(0.1),
                 is_single: random.random(),
                 is_kept,
+                weight: Stimulus::sample(random),
+                charge: Stimulus::sample(random),
             };
             bursts.push(burst);
             let count = if burst.is_overrun { 1 } else { burst.count.to_u64() };
@@ -46,6 +48,8 @@ impl Shown {
                     is_overrun: burst.is_overrun,
                     is_single: burst.is_single,
                     is_kept,
+                    weight: burst.weight,
+                    charge: burst.charge,
                     is_unreadable: false,
                     first: slot.data,
                     second: bits(0),

@@ -7,6 +7,7 @@ use crate::messages::{
 };
 use crate::outstanding::SHARED_BITS;
 use crate::vendor_error;
+use crate::weight::{Estimate, Outlook, WEIGHT_BITS, estimate_after, is_too_heavy, outlook_of, weight_of};
 use crate::wqe::{TWO_SLOTS, WqeFields, WqeOperation, classify, fields};
 use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
@@ -87,6 +88,8 @@ pub(super) struct Send {
     pub has_ended: Bit,
     /// A WQE was taken since the queue pair was created or reset.
     pub has_begun: Bit,
+    /// How long its messages are.
+    pub estimate: Estimate,
 }
 
 /// What the slot is as a WQE. Its fields are not checked.
@@ -140,8 +143,12 @@ pub(super) struct Decision {
     pub ahead: Bits<24>,
     /// Packets after the first.
     pub further_packets: Bits<24>,
-    /// Segment wakes the queue pair after this WQE.
+    /// It is a message of more than a quantum.
     pub is_long: Bit,
+    /// Its weight; zero if it has no payload to send.
+    pub weight: Bits<WEIGHT_BITS>,
+    /// How heavy its queue pair is.
+    pub outlook: Outlook,
     /// READ or atomic that counts against the queue pair's limit of outstanding ones.
     pub is_open: Bit,
     /// LOCAL_INVALIDATE.
@@ -284,6 +291,7 @@ pub(super) fn after_setup(send: Send, event: SetupEvent, retired: Retired) -> Se
             follows_local: false,
             has_ended: false,
             has_begun: false,
+            estimate: Estimate { ..Default::default() },
             ..send
         },
         // Nothing is in flight, and acknowledge has ended what it was about.
@@ -426,6 +434,12 @@ pub(super) fn kind_of(slot: WqeSlot, is_flushed: Bit) -> SlotKind {
     }
 }
 
+/// Says whether a WQE has payload to send that is not in it.
+#[kernel]
+pub(super) fn has_payload(kind: SlotKind) -> Bit {
+    kind.is_plain && kind.has_length && !kind.is_local && !kind.is_read
+}
+
 /// Packets after the first of a WQE. A LOCAL_INVALIDATE takes no PSN: its last PSN is the one before its first.
 #[kernel]
 pub(super) fn packets_of(kind: SlotKind, path_mtu: Bits<3>) -> Bits<24> {
@@ -515,7 +529,9 @@ pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, ha
         is_alone: in_flight == 0,
         ahead: psn::distance(send.next_psn, retired.una_psn),
         further_packets: packets_of(kind, life.path_mtu),
-        is_long: kind.is_plain && kind.has_length && !kind.is_local && !kind.is_read && kind.length > QUANTUM,
+        is_long: has_payload(kind) && kind.length > QUANTUM,
+        weight: select(has_payload(kind), weight_of(kind.length), bits::<WEIGHT_BITS>(0)),
+        outlook: outlook_of(send.estimate, slot.weight),
         is_open: kind.is_read && life.read_atomic.any(),
         is_local: kind.is_local,
         next_is_unknown: kind.is_double
@@ -617,6 +633,13 @@ pub(super) fn slots_of(is_overrun: Bit, is_double: Bit) -> Bits<WORK_INDEX_BITS>
     }
 }
 
+/// Says whether what is behind a message waits until segment wakes the queue pair: the message is long, or has payload
+/// and was counted as much lighter than the queue pair is.
+#[kernel]
+pub(super) fn is_awaited(before: Estimate, decision: Decision, after: Estimate) -> Bit {
+    decision.is_long || (decision.weight.any() && is_too_heavy(before, decision.outlook, after))
+}
+
 /// Record after a WQE has begun.
 #[kernel]
 pub(super) fn after_wqe(
@@ -628,6 +651,7 @@ pub(super) fn after_wqe(
 ) -> Send {
     let block = decision.block;
     let next_psn = send.next_psn + decision.further_packets + 1;
+    let estimate = estimate_after(send.estimate, decision.outlook, decision.weight);
     Send {
         slot_index: send.slot_index + slots_of(slot.is_overrun, decision.is_double),
         next_psn: select(decision.is_flushed, send.next_psn, next_psn),
@@ -638,10 +662,11 @@ pub(super) fn after_wqe(
         home_lap: send.home_lap != (block.needs_block && block.takes_home),
         is_reused: select(block.needs_block, block.reuses_block, send.is_reused),
         is_held: false,
-        waits_for_long: decision.is_long,
+        waits_for_long: is_awaited(send.estimate, decision, estimate),
         follows_local: decision.is_local,
         has_ended: slot.is_overrun || slot.is_unreadable,
         has_begun: true,
+        estimate,
         ..send
     }
 }
@@ -652,13 +677,15 @@ pub(super) fn after_wqe(
 pub(super) fn after_replay(send: Send, decision: Decision) -> Send {
     let behind = send.behind - 1;
     let slot_index = send.slot_index + slots_of(false, decision.is_double);
+    let estimate = estimate_after(send.estimate, decision.outlook, decision.weight);
     let next_psn = send.next_psn + decision.further_packets + 1;
     Send {
         slot_index: select(behind.any(), slot_index, send.high_slot),
         next_psn: select(behind.any(), next_psn, send.high_psn),
         behind,
         reads_behind: select(decision.is_open, send.reads_behind - 1, send.reads_behind),
-        waits_for_long: decision.is_long && !is_acknowledged(decision),
+        waits_for_long: is_awaited(send.estimate, decision, estimate) && !is_acknowledged(decision),
+        estimate,
         ..send
     }
 }
@@ -726,7 +753,8 @@ pub(super) fn parsed_of(
         plan: SegmentPlan {
             first_psn: send.next_psn + skipped_packets(decision),
             is_continued: skipped_packets(decision).any(),
-            is_long: decision.is_long,
+            is_long: after.waits_for_long,
+            charge: slot.charge,
             read_slot: (send.reads - send.reads_behind).get_bits::<READ_SLOT_BITS>(0),
             path_mtu: life.path_mtu,
             domain: life.domain,

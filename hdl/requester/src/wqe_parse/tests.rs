@@ -32,6 +32,9 @@ struct Model {
     follows_local: bool,
     has_ended: bool,
     has_begun: bool,
+    /// Units of a message as estimated, log2, and by how many messages were longer.
+    weight: u8,
+    balance: i32,
 }
 
 /// Model of wqe_fetch and the host for a queue pair.
@@ -64,7 +67,7 @@ fn is_active(state: QpState) -> bool {
 }
 
 /// Requests slots as wqe_fetch does: the last one overlaps, if there are more.
-fn burst(number: usize, ring: &mut Ring, unreadable: f64, random: &mut Random) -> Vec<WqeSlot> {
+fn burst(number: usize, ring: &mut Ring, weight: u64, unreadable: f64, random: &mut Random) -> Vec<WqeSlot> {
     let has_more = ring.slots.len() > ring.fetched + BURST_SLOTS as usize;
     let is_single = std::mem::take(&mut ring.is_single) && !ring.is_overrun && has_more;
     ring.is_stopped |= is_single;
@@ -73,6 +76,8 @@ fn burst(number: usize, ring: &mut Ring, unreadable: f64, random: &mut Random) -
         generation: bits(ring.generation.into()),
         index: bits(ring.fetched as u64 & 0xffff),
         is_single,
+        weight: bits(weight),
+        charge: bits(random.random_range(0..=128)),
         ..WqeSlot::default()
     };
     if ring.is_overrun {
@@ -118,6 +123,8 @@ struct Expected {
     /// Held before a LOCAL_INVALIDATE, and after it.
     local: [usize; 2],
     long: usize,
+    /// Messages whose burst was counted as much lighter.
+    heavy: usize,
     /// Bursts of kept_slots, and how often it has asked for more.
     served: usize,
     refilled: usize,
@@ -158,6 +165,7 @@ impl Model {
             SetupKind::Restart => {
                 (self.slot_index, self.is_held, self.has_ended, self.has_begun) = (0, false, false, false);
                 (self.waits_for_long, self.follows_local) = (false, false);
+                (self.weight, self.balance) = (0, 0);
             }
             SetupKind::SendPsn => self.psn = event.psn.to_u64() as u32,
             SetupKind::Life => {
@@ -206,6 +214,7 @@ impl Model {
                 ends_burst: true,
                 ..WqeHeader::default()
             },
+            plan: SegmentPlan { charge: slot.charge, ..SegmentPlan::default() },
             ..ParsedWqe::default()
         };
         let in_flight = (u64::from(self.count) - seen.count.to_u64()) & 0xffff;
@@ -289,6 +298,19 @@ impl Model {
         }
         self.count = self.count.wrapping_add(1);
         let is_whole = is_double && slot.has_second;
+        // Its length in units, rounded up to a power of two.
+        let has_payload = is_plain && !is_read && !is_local;
+        let units = if has_payload { length.div_ceil(256).next_power_of_two().clamp(1, 64) } else { 1 };
+        let before = self.weight;
+        self.balance += units as i32 - (1 << self.weight);
+        if !(-32..32).contains(&self.balance) {
+            let is_longer = self.balance > 0;
+            self.weight = if is_longer { (self.weight + 1).min(6) } else { self.weight.saturating_sub(1) };
+            self.balance = 0;
+        }
+        let is_heavy = units > 1 && u64::from(before.max(self.weight)) > slot.weight.to_u64() + 1;
+        expected.heavy += usize::from(is_heavy);
+        let is_long = is_heavy || (has_payload && length > 1 << 14);
         let item = ParsedWqe {
             header: WqeHeader {
                 queue_pair: slot.queue_pair,
@@ -311,7 +333,8 @@ impl Model {
             plan: SegmentPlan {
                 first_psn: bits(self.psn.into()),
                 is_continued: false,
-                is_long: is_plain && !is_read && !is_local && length > 1 << 14,
+                is_long,
+                charge: slot.charge,
                 read_slot: bits(self.reads & 15),
                 path_mtu: self.event.path.path_mtu,
                 domain: self.event.path.domain,
@@ -545,7 +568,11 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         }
         if has_work && !ring.is_stopped && ring.is_active && slots.is_done() {
             let unreadable = if changes > 0.0 { 0.001 } else { 0.0 };
-            burst(number, ring, unreadable, &mut random).into_iter().for_each(|slot| slots.push(slot));
+            // Of the weight that the queue pair has, or had.
+            let weight = if changes > 0.0 { random.random_range(0..7) } else { 6 };
+            burst(number, ring, weight, unreadable, &mut random)
+                .into_iter()
+                .for_each(|slot| slots.push(slot));
         }
 
         setup.drive(&mut bench.block.setup, &mut random);
@@ -665,6 +692,12 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let number = block.begun.val().queue_pair.to_u64() as usize - FIRST;
             assert_eq!(Some((number, block.begun.val().begun)), expected.begun.pop_front());
             begun[number] = block.begun.val().begun;
+            let weight = WeightWrite {
+                queue_pair: bits((FIRST + number) as u64),
+                weight: bits(models[number].weight.into()),
+                valid: true,
+            };
+            assert_eq!(block.weight.val(), weight);
         }
         if let Some(turn) = turns.sample(&block.resume) {
             assert_eq!(Some(turn), expected.turns.pop_front());
@@ -688,6 +721,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                         ends_burst: item.header.ends_burst,
                         ..WqeHeader::default()
                     },
+                    plan: SegmentPlan { charge: item.plan.charge, ..SegmentPlan::default() },
                     ..ParsedWqe::default()
                 };
             } else {
@@ -747,17 +781,19 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
 #[test]
 fn wqes_leave_once_and_in_order_with_few_blocks() {
     let (mut stale, mut full_spans, mut full_reads, mut fenced) = (0, 0, 0, 0);
-    let (mut local, mut failed) = ([0, 0], 0);
+    let (mut local, mut failed, mut heavy) = ([0, 0], 0, 0);
     for stalls in Stalls::ALL {
         let expected = runs(QUEUES, 2, 0.05, 4000, 0.01, stalls);
         assert!(expected.held > 5 && expected.long > 5, "{} {}", expected.held, expected.long);
         (stale, full_spans) = (stale + expected.stale, full_spans + expected.full_spans);
         (full_reads, fenced) = (full_reads + expected.full_reads, fenced + expected.fenced);
         failed += expected.failed;
+        heavy += expected.heavy;
         local = [local[0] + expected.local[0], local[1] + expected.local[1]];
         assert!(expected.served > 5 && expected.refilled > 2, "{} {}", expected.served, expected.refilled);
     }
     assert!(stale > 0 && full_spans > 3, "{stale} {full_spans}");
+    assert!(heavy > 10, "{heavy} messages were counted as lighter ones");
     assert!(full_reads > 10 && fenced > 10 && failed > 10, "{full_reads} {fenced} {failed}");
     assert!(local.iter().all(|&count| count > 10), "{local:?}");
 }

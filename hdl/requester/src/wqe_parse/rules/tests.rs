@@ -677,6 +677,39 @@ fn the_last_message_that_is_sent_again_ends_where_the_cursor_was() {
 }
 
 #[test]
+fn a_message_that_was_counted_as_much_lighter_is_awaited() {
+    // Weight and balance of the queue pair, weight of the message, weight of its burst; then weight after it, and whether segment
+    // is waited for.
+    for (weight, balance, message, counted, after, expected) in [
+        (0u64, 0u64, 6, 0, 1, false),
+        (1, 0, 6, 0, 2, true),
+        (1, 0, 6, 1, 2, false),
+        (4, 31, 5, 2, 5, true),
+        (4, 0, 4, 2, 4, true),
+        (4, 0, 4, 3, 4, false),
+        // What has no payload is not, and changes the weight like any other.
+        (4, 0, 0, 0, 4, false),
+        (6, 0, 0, 0, 5, false),
+    ] {
+        let estimate = Estimate { weight: bits(weight), balance: bits(balance) };
+        let (send, _) = begun();
+        let send = Send { estimate, ..send };
+        let outlook = outlook_of(estimate, bits(counted));
+        let decision = Decision { weight: bits(message), outlook, ..Decision::default() };
+        let slot = WqeSlot::default();
+        let name = format!("weight {weight}, message {message} counted as {counted}");
+        let begun = after_wqe(send, slot, decision, PoolPlace::default(), bits(0));
+        assert_eq!((begun.estimate.weight.to_u64(), begun.waits_for_long), (after, expected), "{name}");
+        let again = after_replay(Send { behind: bits(2), ..send }, decision);
+        assert_eq!(
+            (again.estimate.weight.to_u64(), again.waits_for_long),
+            (after, expected),
+            "{name}, again"
+        );
+    }
+}
+
+#[test]
 fn a_life_begins_in_the_epoch_that_acknowledge_has_ended_the_last_one_with() {
     let (send, retired) = begun();
     let later = Retired { epoch: bits(2), ..retired };

@@ -2,12 +2,14 @@
 #[path = "support/model.rs"]
 mod model;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use model::card_model;
 use rnic_layout::path::Pmtu;
 use rnic_sim::bench::goodput::{self, Against};
+use rnic_sim::bench::neighbours::{self, Noise};
 use rnic_sim::bench::{self, Case, Conditions};
 use rnic_workloads::plan::Kind;
+use std::env::VarError;
 
 /// The bench finds nothing that is faster than the wire, and messages of many packets not far below it.
 #[test]
@@ -43,6 +45,23 @@ fn both_directions_and_many_regions_are_as_fast_as_one() -> Result<()> {
     for (one, many) in one.iter().zip(&many) {
         let difference = one.percent_of_wire - many.percent_of_wire;
         ensure!(difference.abs() < 0.1 && one.percent_of_wire_against == 0.0, "{one:?} {many:?}");
+    }
+    Ok(())
+}
+
+/// A queue pair with short messages has its share of the wire, and does not wait long, beside one with long ones; and beside every
+/// neighbour where `RNIC_NEIGHBOURS` is `all`, as in `scripts/soak.sh`.
+#[test]
+fn neighbours_leave_a_queue_pair_its_share() -> Result<()> {
+    let noises = match std::env::var("RNIC_NEIGHBOURS") {
+        Err(VarError::NotPresent) => &[Noise::LargeWrites][..],
+        Ok(value) if value == "all" => &Noise::ALL,
+        other => bail!("RNIC_NEIGHBOURS is {other:?}; allowed is `all`"),
+    };
+    for &noise in noises {
+        let kept = neighbours::beside(&card_model(512)?, 512, noise, 1)?;
+        // The bar is 90 % of the fair share, and a microsecond is 12.5 KB of wire.
+        ensure!(kept.percent_of_fair >= 90.0 && kept.latency_us <= 25.0, "{kept:?}");
     }
     Ok(())
 }

@@ -57,17 +57,23 @@ pub enum Noise {
     SilentPeer,
     /// SENDs with Invalidate of no bytes, as many as the wire and the card take; each has a key of its own.
     EndedKeys,
+    /// WRITEs of 16 KiB, 512 in flight: the longest messages that are not sent in turns of a part each.
+    LargeWrites,
+    /// WRITEs of 1 MiB, which are.
+    LongWrites,
 }
 
 impl Noise {
     /// All kinds.
-    pub const ALL: [Noise; 6] = [
+    pub const ALL: [Noise; 8] = [
         Noise::Quiet,
         Noise::ColdReceives,
         Noise::EmptySends,
         Noise::OneWord,
         Noise::SilentPeer,
         Noise::EndedKeys,
+        Noise::LargeWrites,
+        Noise::LongWrites,
     ];
 
     fn case(self) -> Case {
@@ -76,6 +82,8 @@ impl Noise {
             Noise::EmptySends | Noise::EndedKeys => (Kind::Send, 0),
             Noise::OneWord => (Kind::FetchAdd, ATOMIC_BYTES),
             Noise::Quiet | Noise::SilentPeer => (Kind::Write, BYTES),
+            Noise::LargeWrites => (Kind::Write, 4 * BYTES),
+            Noise::LongWrites => (Kind::Write, 256 * BYTES),
         };
         Case { kind, bytes, pmtu: Pmtu::Bytes4096, queue_pairs: 1 }
     }
@@ -83,7 +91,8 @@ impl Noise {
     fn window(self) -> usize {
         match self {
             Noise::ColdReceives => 1,
-            Noise::EmptySends | Noise::EndedKeys => 512,
+            Noise::LongWrites => 8,
+            Noise::EmptySends | Noise::EndedKeys | Noise::LargeWrites => 512,
             _ => WINDOW,
         }
     }

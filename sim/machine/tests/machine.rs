@@ -3,9 +3,17 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::function::Function;
 use rnic_driver::memory::Purpose;
+use rnic_layout::admin::{
+    Answer, Body, Command, CommandHeader, CommandOpcode, CommandStatus, CreateAddressHandle, CreateQueuePair,
+    ModifyQueuePair,
+};
 use rnic_layout::pci::{COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY};
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
-use rnic_layout::registers::counter;
+use rnic_layout::registers::{
+    REG_SOURCE_ADDRESS_HIGH, REG_SOURCE_ADDRESS_LOW, REG_SOURCE_ADDRESS_PORT, SourceAddressPort, counter,
+};
+use rnic_layout::state::{AttributeMask, PathMtu, QpState};
+use rnic_layout::wire::{Filter, IpRepr, PacketRepr, classify};
 use rnic_machine::function::SimulatedFunction;
 use rnic_machine::host::{Access, Bar, HostOptions};
 use rnic_machine::monitor::Rule;
@@ -15,6 +23,7 @@ use rnic_machine::wire::replay::Replay;
 use rnic_machine::wire::socket::{Pace, Socket};
 use rnic_machine::wire::{Fate, Frame, WireOptions};
 use rnic_machine::world::{CardOptions, Domain, Port, World, model_options};
+use rnic_monitor::Monitor;
 use rnic_stimulus::captures::Capture;
 use rnic_stimulus::chance::{Delay, Seed};
 use std::os::unix::net::UnixStream;
@@ -375,6 +384,103 @@ fn a_frame_that_no_set_up_allows_ends_the_run_with_all_that_is_known() -> Result
         ["seed 33", "card0 at ", "wire 0, direction 1", "Destination: no queue pair", "RC_SEND_", " PSN 0x"]
     {
         assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    Ok(())
+}
+
+fn number_of(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// Tells the monitor of a port of a queue pair whose first packet is this one, over IPv4.
+fn set_up(port: &mut Monitor, packet: &PacketRepr) -> Result<()> {
+    let gid = packet.ip.source().0;
+    let mac = number_of(&packet.ethernet.source.0);
+    let source = u64::from_le_bytes(SourceAddressPort { mac, valid: true }.to_bytes()?);
+    port.register(REG_SOURCE_ADDRESS_HIGH.at(0).into(), number_of(&gid[..8]));
+    port.register(REG_SOURCE_ADDRESS_LOW.at(0).into(), number_of(&gid[8..]));
+    port.register(REG_SOURCE_ADDRESS_PORT.at(0).into(), source);
+    let handle = CreateAddressHandle {
+        source_port: packet.udp.source_port,
+        destination_mac: number_of(&packet.ethernet.destination.0),
+        traffic_class: packet.ip.traffic_class(),
+        hop_limit: packet.ip.hop_limit(),
+        destination_address: packet.ip.destination().0,
+        ..CreateAddressHandle::at_reset()
+    };
+    let attributes = [
+        AttributeMask::STATE,
+        AttributeMask::PARTITION,
+        AttributeMask::ADDRESS,
+        AttributeMask::PATH_MTU,
+        AttributeMask::DESTINATION_QP,
+        AttributeMask::SEND_PSN,
+    ];
+    let modify = ModifyQueuePair {
+        mask: attributes.into_iter().fold(AttributeMask::NONE, AttributeMask::and).0,
+        next_state: QpState::ReadyToSend,
+        partition_key: packet.bth.partition_key,
+        address_handle: 1,
+        path_mtu: PathMtu::Bytes1024,
+        destination_qp: packet.bth.destination_qp,
+        send_psn: packet.bth.psn.value(),
+        ..ModifyQueuePair::at_reset()
+    };
+    for (opcode, body) in [
+        (CommandOpcode::CreateAddressHandle, Body::AddressHandle(handle)),
+        (CommandOpcode::CreateQueuePair, Body::CreateQueuePair(CreateQueuePair::at_reset())),
+        (CommandOpcode::ModifyQueuePair, Body::ModifyQueuePair(modify)),
+    ] {
+        port.command(&Command { header: CommandHeader { opcode, tag: 1, object_number: 1 }, body });
+        port.answer(0, &Answer { tag: 1, status: CommandStatus::Success, ..Answer::at_reset() });
+    }
+    Ok(())
+}
+
+/// Returns a first packet of Linux, with the bit that our cards set.
+fn first_packet() -> Result<Vec<u8>> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/rxe_rc_send_2500.pcap");
+    let capture = Capture::read(&path)?;
+    let frame = capture.roce_frames().next().context("there are some")?;
+    let mut packet = classify(frame, false, &Filter::PROMISCUOUS)?;
+    ensure!(matches!(packet.ip, IpRepr::V4(_)), "it is IPv4");
+    packet.bth.migrated = true;
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.emit(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A card sends a request twice, by echoing it, and nothing was lost on the wire. That is right only if the card has dropped a frame.
+#[test]
+fn requests_that_are_sent_again_are_judged_with_the_counters() -> Result<()> {
+    let frame = first_packet()?;
+    for dropped in [0, 1] {
+        let mut world = World::new(34);
+        world.add_card(&model(512)?, CardOptions::standard(512))?;
+        let replay = world.add_station(Replay::new());
+        let wire_options = world.card(0).options().wire();
+        world.connect(Port::Card(0), Port::Station(replay), wire_options)?;
+        set_up(world.host_mut(0).port_mut(), &classify(&frame, false, &Filter::PROMISCUOUS)?)?;
+        world.leave_reset()?;
+        for _ in 0..2 {
+            world.station::<Replay>(replay).send_at(0, Frame::new(frame.clone()));
+        }
+        for _ in 0..dropped {
+            let damaged = Frame { is_damaged: true, ..Frame::new(frame.clone()) };
+            world.station::<Replay>(replay).send_at(0, damaged);
+        }
+        world.run_for(5 * MICROSECOND_PS)?;
+        let result = world.finish();
+        if dropped > 0 {
+            result?;
+            continue;
+        }
+        let text = result.unwrap_err().to_string();
+        for part in
+            ["seed 34", "card0 at ", "wire 0, direction 0", "RequestPsn: the PSN is ", "RC_SEND_", ".pcap"]
+        {
+            assert!(text.contains(part), "{part} is missing: {text}");
+        }
     }
     Ok(())
 }

@@ -20,12 +20,16 @@
 //! 3. What the specification leaves open is not judged: how often ACKs are coalesced, the identification of IPv4, when a frame is
 //!    sent.
 //! 4. A packet is left out only if the host has failed to give a read, and only with the packet in its place that protocol 2.4 wants.
-//! 5. A bound is never too strict because of a frame that the card may have dropped.
+//! 5. A bound is never too strict because of a request that the card may have dropped.
+//! 6. A card that drops a response for lack of room rightly sends its request again, and the port shows no reason. So such requests are
+//!    counted, and judged when the counters of the card have told how many frames it has dropped ([`Monitor::explain`]).
+mod answers;
 mod frame;
 mod requests;
 mod responses;
 mod rule;
 mod set_up;
+mod unexplained;
 
 pub use rule::{Finding, Rule};
 
@@ -37,6 +41,7 @@ use rnic_layout::wire::{Filter, PacketRepr, classify, explain};
 use rule::Findings;
 use set_up::{Port, QueuePair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use unexplained::Unexplained;
 
 /// Time for which frames of the set-up before may follow the answer to a command: those that wait in the MAC. In picoseconds.
 pub const LINGER_PS: u64 = 20_000_000;
@@ -89,6 +94,7 @@ pub struct Monitor {
     pending: VecDeque<Pending>,
     /// Reads that the host has failed to give, and for which the card has left out no packet.
     failed_reads: u64,
+    unexplained: Unexplained,
 }
 
 impl Monitor {
@@ -271,6 +277,18 @@ impl Monitor {
         }
     }
 
+    /// Number of times that the card has sent requests again without a reason that its port has seen, and for which
+    /// [`explain`](Self::explain) has returned no finding.
+    pub fn unexplained(&self) -> u64 {
+        self.unexplained.count()
+    }
+
+    /// Compares that number, as it was at some moment, with the frames that the card had dropped for lack of room by then or later.
+    /// Returns when requests were sent again, and with which packet, if the card has dropped fewer; of many the first.
+    pub fn explain(&mut self, unexplained: u64, dropped: u64) -> Vec<(u64, Finding)> {
+        self.unexplained.explain(unexplained, dropped)
+    }
+
     /// The card sends a frame. Returns the rules that it breaks.
     pub fn sent(&mut self, now_ps: u64, frame: &[u8]) -> Vec<Finding> {
         let packet = match explain(frame, false, &Filter::PROMISCUOUS) {
@@ -293,7 +311,10 @@ impl Monitor {
             }
         };
         let finding = |(rule, text)| Finding { rule, qp_number, text, frame: rule::line(&packet) };
-        findings.0.into_iter().map(finding).collect()
+        if let Some(text) = findings.doubtful {
+            self.unexplained.add(now_ps, || finding((Rule::RequestPsn, text)));
+        }
+        findings.broken.into_iter().map(finding).collect()
     }
 
     /// Finds the sender of a packet, and checks what depends on it.
@@ -319,18 +340,18 @@ impl Monitor {
             }
         }
         // The sort is stable: of those that fit equally well, the set-up that is newest comes first.
-        senders.sort_by_key(|(_, path)| path.0.len());
-        let Some(least) = senders.first().map(|(_, path)| path.0.len()) else {
+        senders.sort_by_key(|(_, path)| path.count());
+        let Some(least) = senders.first().map(|(_, path)| path.count()) else {
             findings.add(Rule::Destination, || format!("no queue pair has the peer {peer:#x}"));
             return None;
         };
-        senders.retain(|(_, path)| path.0.len() == least);
+        senders.retain(|(_, path)| path.count() == least);
         // Both set-ups of a connection have the same history.
         senders.dedup_by(|(later, _), (earlier, _)| later.number == earlier.number && later.continues);
         if least > 0 {
             // What does not fit its set-up is not judged by its history as well.
-            let (sender, mut path) = senders.swap_remove(0);
-            findings.0.append(&mut path.0);
+            let (sender, path) = senders.swap_remove(0);
+            findings.append(path);
             return Some(sender.number);
         }
         if let [(sender, _)] = senders[..] {
@@ -345,17 +366,17 @@ impl Monitor {
             self.cross(sender, now_ps, packet, row, &mut found);
             let used = failed_reads - std::mem::replace(&mut self.failed_reads, failed_reads);
             let crossed = self.sender(sender).map(|now| std::mem::replace(now, saved));
-            let is_better = best.as_ref().is_none_or(|best| found.0.len() < best.3.0.len());
+            let is_better = best.as_ref().is_none_or(|best| found.count() < best.3.count());
             if let Some(crossed) = crossed.filter(|_| is_better) {
                 best = Some((sender, crossed, used, found));
             }
         }
-        let (sender, crossed, used, mut found) = best?;
+        let (sender, crossed, used, found) = best?;
         self.failed_reads -= used;
         if let Some(place) = self.sender(sender) {
             *place = crossed;
         }
-        findings.0.append(&mut found.0);
+        findings.append(found);
         Some(sender.number)
     }
 

@@ -1,10 +1,10 @@
 //! The requests that a queue pair sends, and the responses that arrive for them.
+use crate::answers::{Answers, Outstanding};
 use crate::rule::{Findings, Rule};
 use crate::set_up::{SetUp, TIMER_UNIT_PS};
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::{Opcode, Operation};
 use rnic_layout::psn::{HALF_WINDOW, Psn, psn_count};
-use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_layout::wire::extended::RethRepr;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
 use std::collections::VecDeque;
@@ -75,27 +75,22 @@ enum Message {
     Unknown,
 }
 
-/// A READ or an atomic whose response is incomplete.
-#[derive(Clone, Copy, Debug)]
-struct Outstanding {
-    next: Psn,
-    last: Psn,
-}
-
 /// Requests of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Requester {
     /// PSN of the next packet, and the first that was never sent.
     next: Psn,
     unsent: Psn,
-    /// First PSN that is not acknowledged.
-    unacknowledged: Psn,
+    /// What the responses that have arrived at the port answer: the card knows no more than that.
+    answers: Answers,
+    /// What the card knows at least, after it has sent requests again without a reason that the port has seen: it may have dropped
+    /// responses for lack of room. `None` as long as that has not happened, and when all that was in doubt is answered again.
+    doubted: Option<Answers>,
     message: Message,
     /// Packets of the message so far; unknown after going back.
     packets: Option<u32>,
     /// Messages since the last one with AckReq.
     silent: u32,
-    outstanding: VecDeque<Outstanding>,
     /// Responses that showed a loss, and for which PSNs were not sent again.
     losses: u32,
     /// Unit of the acknowledgement timeouts, in picoseconds.
@@ -116,11 +111,11 @@ impl Requester {
         Requester {
             next: first,
             unsent: first,
-            unacknowledged: first,
+            answers: Answers::new(first),
+            doubted: None,
             message: Message::None,
             packets: Some(0),
             silent: 0,
-            outstanding: VecDeque::new(),
             losses: 0,
             unit_ps: TIMER_UNIT_PS,
             progress_ps: 0,
@@ -132,6 +127,11 @@ impl Requester {
     /// Something has happened after which PSNs may be sent again.
     pub(crate) fn excuse(&mut self) {
         self.losses += 1;
+    }
+
+    /// What the card knows for certain to be answered.
+    fn known(&self) -> &Answers {
+        self.doubted.as_ref().unwrap_or(&self.answers)
     }
 
     /// Checks a request that is sent. The host has failed to give so many reads for which the card has left out no packet.
@@ -151,13 +151,13 @@ impl Requester {
             self.leave_out(psn);
             return;
         }
-        if psn.is_after(self.next) && !psn.is_after(self.unacknowledged) {
+        if psn.is_after(self.next) && !psn.is_after(self.answers.unacknowledged) {
             // What would have been sent again was acknowledged meanwhile.
             (self.message, self.packets) = (Message::Unknown, None);
         } else if psn != self.next {
             self.go_back(set_up, now_ps, psn, findings);
         }
-        if self.unacknowledged == self.unsent {
+        if self.known().unacknowledged == self.unsent {
             self.read(now_ps);
             match self.unread_ps.is_empty() {
                 true => self.progress_ps = now_ps,
@@ -168,21 +168,15 @@ impl Requester {
         self.ask(packet, row, kind, findings);
         let length = if kind == Kind::Read { dma_length(packet).unwrap_or(0) } else { 0 };
         let count = psn_count(length, set_up.pmtu_bytes.max(1));
-        // One that is sent again is still the same, also if it was answered meanwhile (protocol 2.3).
-        let is_repeated = psn.is_before(self.unsent);
-        if matches!(kind, Kind::Read | Kind::Atomic) && !is_repeated {
-            self.outstanding.push_back(Outstanding { next: psn, last: psn.add(count - 1) });
-            let (found, most) = (self.outstanding.len(), usize::from(set_up.reads_max));
-            findings.ensure(Rule::ReadDepth, found <= most, || {
-                format!("{found} READs and atomics are outstanding, allowed are {most}")
-            });
+        if matches!(kind, Kind::Read | Kind::Atomic) {
+            self.read_is_sent(set_up, Outstanding { next: psn, last: psn.add(count - 1) }, findings);
         }
         self.next = psn.add(count);
         if psn == self.unsent {
             // A card that goes on has not gone back. What was on its way before may leave for a while.
             self.overdue_ps.take_if(|overdue_ps| *overdue_ps + UNREAD_PS < now_ps);
             // One message takes at most half of them, or its length breaks a rule already.
-            let open = self.unsent.sub(self.unacknowledged.value()).value() + count.min(HALF_WINDOW);
+            let open = self.unsent.sub(self.answers.unacknowledged.value()).value() + count.min(HALF_WINDOW);
             findings.ensure(Rule::RequestPsn, open <= HALF_WINDOW, || {
                 format!("{open} PSNs are unacknowledged, allowed are {HALF_WINDOW}")
             });
@@ -202,21 +196,53 @@ impl Requester {
         }
     }
 
+    /// Notes a READ or an atomic that is sent. One that is sent again is still the same, also if it was answered meanwhile (protocol
+    /// 2.3).
+    fn read_is_sent(&mut self, set_up: &SetUp, one: Outstanding, findings: &mut Findings) {
+        let most = usize::from(set_up.reads_max);
+        let is_repeated = one.next.is_before(self.unsent);
+        match &mut self.doubted {
+            Some(doubted) if is_repeated => doubted.ask_again(one),
+            Some(doubted) => {
+                // The card has room for this one, so it knows the answers of those that are too many.
+                doubted.outstanding.push_back(one);
+                doubted.outstanding.drain(..doubted.outstanding.len().saturating_sub(most));
+            }
+            None => {}
+        }
+        if !is_repeated {
+            self.answers.outstanding.push_back(one);
+            let found = self.answers.outstanding.len();
+            findings.ensure(Rule::ReadDepth, found <= most, || {
+                format!("{found} READs and atomics are outstanding, allowed are {most}")
+            });
+        }
+    }
+
     /// Checks whether the next packet may have another PSN than the one after the last.
     fn go_back(&mut self, set_up: &SetUp, now_ps: u64, psn: Psn, findings: &mut Findings) {
         let timeout_ps = self.unit_ps << set_up.timeout;
         self.read(now_ps);
         let is_late = self.has_run_out(set_up, now_ps + LEAVING_PS.min(timeout_ps / 2));
-        let may = psn.is_before(self.unsent) && (self.losses > 0 || is_late || self.overdue_ps.is_some());
-        findings.ensure(Rule::RequestPsn, may, || {
+        let has_reason = self.losses > 0 || is_late || self.overdue_ps.is_some();
+        let text = || {
             let since_ps = now_ps.saturating_sub(self.progress_ps);
             format!(
                 "the PSN is {psn}, allowed is {}; nothing was lost, and the timer of {timeout_ps} ps runs for {since_ps} ps",
                 self.next
             )
-        });
+        };
+        let is_unexplained = psn.is_before(self.next) && !has_reason;
+        if is_unexplained {
+            findings.doubt(text);
+        } else {
+            findings.ensure(Rule::RequestPsn, psn.is_before(self.unsent) && has_reason, text);
+        }
         (self.message, self.packets) = (Message::Unknown, None);
-        if is_late {
+        if is_unexplained {
+            self.doubt(psn);
+        }
+        if is_late || is_unexplained {
             // The timer starts again with this packet.
             self.progress_ps = now_ps;
             self.unread_ps.clear();
@@ -226,9 +252,17 @@ impl Requester {
         }
     }
 
+    /// Notes that the card may know of no answer from a PSN on.
+    fn doubt(&mut self, psn: Psn) {
+        let doubted = self.doubted.get_or_insert_with(|| self.answers.clone());
+        if psn.is_before(doubted.unacknowledged) {
+            doubted.unacknowledged = psn;
+        }
+    }
+
     /// Returns whether the timer of the card has run out at a time.
     fn has_run_out(&self, set_up: &SetUp, at_ps: u64) -> bool {
-        let is_waiting = self.unacknowledged != self.unsent || !self.unread_ps.is_empty();
+        let is_waiting = self.known().unacknowledged != self.unsent || !self.unread_ps.is_empty();
         set_up.timeout != 0 && is_waiting && at_ps >= self.progress_ps + (self.unit_ps << set_up.timeout)
     }
 
@@ -292,54 +326,20 @@ impl Requester {
     /// Notes a response that arrives.
     pub(crate) fn answered(&mut self, set_up: &SetUp, now_ps: u64, packet: &PacketRepr, row: &Opcode) {
         let psn = packet.bth.psn;
-        if !psn.is_before(self.unsent) || psn.is_before(self.unacknowledged) {
+        if !psn.is_before(self.unsent) || psn.is_before(self.known().unacknowledged) {
             return;
         }
         self.read(now_ps);
         if self.has_run_out(set_up, now_ps) {
             self.overdue_ps = Some(now_ps);
         }
-        self.unread_ps.push_back(now_ps);
-        let syndrome = packet.extended_headers().find_map(|header| match header {
-            ExtendedRepr::Aeth(aeth) => Some(aeth.meaning()),
-            _ => None,
-        });
-        let front = self.outstanding.front_mut();
-        if row.operation != Operation::Acknowledge {
-            // A response of a READ or an atomic; if another one was due, that is lost (protocol 2.5).
-            match front {
-                Some(front) if front.next == psn => {
-                    front.next = psn.add(1);
-                    if psn == front.last {
-                        self.outstanding.pop_front();
-                    }
-                }
-                _ => self.losses += 1,
-            }
-            self.acknowledge(psn.add(1));
-            return;
+        // To a card that knew the answer all the same, a doubted one is no news, and its timer goes on.
+        if !psn.is_before(self.answers.unacknowledged) {
+            self.unread_ps.push_back(now_ps);
         }
-        match syndrome {
-            Some(Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. }) => {
-                self.losses += 1;
-                self.acknowledge(psn);
-            }
-            Some(Syndrome::Ack { .. }) => {
-                self.losses += u32::from(front.is_some_and(|front| !psn.is_before(front.next)));
-                self.acknowledge(psn.add(1));
-            }
-            // Another NAK that passes a READ which is not answered is an implied NAK and nothing else (protocol 2.5).
-            Some(Syndrome::Nak(_)) => {
-                self.losses += u32::from(front.is_some_and(|front| front.next.is_before(psn)));
-                self.acknowledge(psn);
-            }
-            _ => {}
-        }
-    }
-
-    /// Notes that everything before a PSN is acknowledged, up to the first READ or atomic that is not answered.
-    fn acknowledge(&mut self, psn: Psn) {
-        let first = self.outstanding.front().map_or(psn, |front| front.next);
-        self.unacknowledged = if first.is_before(psn) { first } else { psn };
+        let shows_loss = self.answers.take(packet, row);
+        let may_show_loss = self.doubted.as_mut().is_some_and(|doubted| doubted.take(packet, row));
+        self.losses += u32::from(shows_loss || may_show_loss);
+        self.doubted.take_if(|doubted| *doubted == self.answers);
     }
 }

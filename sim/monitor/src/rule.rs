@@ -47,8 +47,8 @@ pub enum Rule {
     /// The payload is as long as opcode and PMTU require (protocol 1.4).
     PayloadLength,
     /// PSNs of requests are consecutive, a READ taking one for each of its responses; a PSN is used again only after a NAK, a
-    /// fault of the wire, or a timeout, and left out only if payload could not be read; at most 2^23 are unacknowledged (protocol
-    /// 2.1, 2.4 and 2.8).
+    /// fault of the wire, a timeout, or a frame that the card has dropped for lack of room, and left out only if payload could not be
+    /// read; at most 2^23 are unacknowledged (protocol 2.1, 2.4 and 2.8).
     RequestPsn,
     /// FIRST, MIDDLE, LAST and ONLY form messages (protocol 2.2).
     OpcodeSequence,
@@ -133,9 +133,32 @@ impl fmt::Display for Finding {
 
 /// Collects what a frame breaks.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(pub(crate) Vec<(Rule, String)>);
+pub(crate) struct Findings {
+    /// Rules that are broken, each with what was found.
+    pub(crate) broken: Vec<(Rule, String)>,
+    /// What was found of a request that is sent again without a reason that the port has seen: it breaks [`Rule::RequestPsn`] unless the
+    /// card has dropped a frame for lack of room (see [`crate::unexplained`]).
+    pub(crate) doubtful: Option<String>,
+}
 
 impl Findings {
+    /// Number of findings, doubtful ones included.
+    pub(crate) fn count(&self) -> usize {
+        self.broken.len() + usize::from(self.doubtful.is_some())
+    }
+
+    /// Adds what was found elsewhere.
+    pub(crate) fn append(&mut self, mut other: Findings) {
+        self.broken.append(&mut other.broken);
+        self.doubtful = self.doubtful.take().or(other.doubtful);
+    }
+
+    /// Notes that a request is sent again without a reason that the port has seen.
+    #[cold]
+    pub(crate) fn doubt(&mut self, text: impl FnOnce() -> String) {
+        self.doubtful = Some(text());
+    }
+
     /// Adds a finding if a value is not the one that is allowed.
     pub(crate) fn compare<T: PartialEq + fmt::Debug>(
         &mut self,
@@ -159,7 +182,7 @@ impl Findings {
     /// Adds a finding.
     #[cold]
     pub(crate) fn add(&mut self, rule: Rule, text: impl FnOnce() -> String) {
-        self.0.push((rule, text()));
+        self.broken.push((rule, text()));
     }
 }
 

@@ -1,4 +1,6 @@
 //! Planted faults: each rule is broken in each way that it names, and good traffic breaks none.
+mod dropped;
+
 use super::*;
 use rnic_layout::admin::{CommandHeader, CreateQueuePair, ModifyQueuePair};
 use rnic_layout::opcode::Operation;
@@ -192,13 +194,16 @@ struct Bench {
     monitor: Monitor,
     now_ps: u64,
     tag: u16,
+    /// Frames that the card has dropped for lack of room.
+    dropped: u64,
     found: Vec<Finding>,
 }
 
 impl Bench {
     /// Two queue pairs in RTS.
     fn new() -> Bench {
-        let mut bench = Bench { monitor: Monitor::default(), now_ps: 1000, tag: 0, found: Vec::new() };
+        let mut bench =
+            Bench { monitor: Monitor::default(), now_ps: 1000, tag: 0, dropped: 0, found: Vec::new() };
         let own_mac = OwnMac { mac: number_of(OWN_MAC) };
         bench.monitor.register(REG_OWN_MAC.offset.into(), register(own_mac.to_bytes().unwrap()));
         for (index, is_ipv6) in [(0, false), (1, true)] {
@@ -309,6 +314,8 @@ impl Bench {
     fn sends_bytes(&mut self, frame: &[u8]) {
         self.now_ps += 1000;
         self.found.extend(self.monitor.sent(self.now_ps, frame));
+        let unexplained = self.monitor.explain(self.monitor.unexplained(), self.dropped);
+        self.found.extend(unexplained.into_iter().map(|(_, finding)| finding));
     }
 
     /// The peer sends a packet, which is written as if the card sent it.

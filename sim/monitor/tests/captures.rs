@@ -129,6 +129,8 @@ fn judge(flow: &Flow, change: impl Fn(usize, &mut Vec<u8>)) -> (usize, Vec<Findi
             newest = psn;
         }
         findings.extend(from.sent(now_ps, &frame));
+        let unexplained = from.explain(from.unexplained(), 0);
+        findings.extend(unexplained.into_iter().map(|(_, finding)| finding));
         to.received(now_ps, &frame, false);
         count += 1;
     }

@@ -5,6 +5,7 @@ use crate::host::Traffic;
 use crate::wire::mac::Sent;
 use rnic_layout::limits::FRAME_BYTES_MAX;
 use rnic_layout::registers::{COUNTERS, DROP_COUNTERS, counter};
+use rnic_layout::wire::DropReason;
 
 /// Counts of what was observed at the ports of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +67,13 @@ impl Uncounted {
             all.bytes = all.bytes.wrapping_add(part.bytes);
         }
     }
+}
+
+/// Returns how many good frames a card has dropped for lack of room, at most, by a snapshot of all counters. What the crossing to the
+/// core has no room for is cut off, and counts as an error of the MAC as does a frame that arrives damaged (design decision 3).
+pub fn dropped_for_room(counters: &[u64]) -> u64 {
+    let [full, share] = DropReason::WITHOUT_ROOM;
+    [DropReason::MacError, full, share].map(|reason| counters[counter(reason.name())]).iter().sum()
 }
 
 /// Checks a snapshot of all counters, in the order of their registers, against the observed counts. `has_host` means that the
@@ -134,6 +142,16 @@ mod tests {
             wrong[counter(name)] += 1;
             assert_eq!(violations(&wrong, true), 1, "{name}");
             assert_eq!(violations(&wrong, false), usize::from(name != "host_reads"), "{name}");
+        }
+    }
+
+    #[test]
+    fn frames_without_room_are_those_of_three_counters() {
+        for (index, one) in COUNTERS.iter().enumerate() {
+            let mut counters = vec![0; COUNTERS.len()];
+            counters[index] = 7;
+            let counts = ["mac_error", "buffer_full", "buffer_share"].contains(&one.name);
+            assert_eq!(dropped_for_room(&counters), if counts { 7 } else { 0 }, "{}", one.name);
         }
     }
 

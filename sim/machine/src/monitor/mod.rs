@@ -12,7 +12,7 @@
 //! | [`Rule::Release`] | [`posted`] | software unmaps memory that no object of the card uses |
 //! | [`Rule::Order`] | [`order`], informed by [`overhear`] | payload, then CQE, then EQE, then interrupt |
 //! | [`Rule::Frame`] | [`crate::wire::mac`] | frames leave complete, in time, and not marked as bad |
-//! | [`Rule::Wire`] | [`rnic_monitor`], informed by [`overhear`] | frames are those that the set-up and the frames before allow |
+//! | [`Rule::Wire`] | [`rnic_monitor`], informed by [`overhear`] | frames are those that the set-up and the frames before allow; the counters tell whether a request was rightly sent again |
 //! | [`Rule::Counters`] | [`counters`] | each frame from the wire increments exactly one counter |
 //! | [`Rule::BusMaster`] | [`bus_master`] | no read, write or interrupt begins while the function is not bus master |
 //! | [`Rule::Pools`] | [`dma`], [`pools`] | at the end nothing is in flight, and the pools of the card are in their first state |

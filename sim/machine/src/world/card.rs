@@ -17,6 +17,7 @@ use crate::monitor::{Log, Rule};
 use crate::wire::mac::{Beat, Departure, MacReceive, MacTransmit};
 use crate::wire::{Frame, WireOptions};
 use anyhow::{Context, Result, ensure};
+use rnic_monitor::Finding;
 use rnic_stimulus::chance::Seed;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -628,11 +629,35 @@ impl Card {
             return;
         }
         for finding in self.host.port_mut().sent(now_ps, &frame.bytes) {
-            self.log.report(now_ps, Rule::Wire, || match wire {
-                Some((wire, direction)) => format!("wire {wire}, direction {direction}: {finding}"),
-                None => format!("no wire: {finding}"),
-            });
+            self.report_finding(now_ps, wire, &finding);
         }
+    }
+
+    /// Number of times that the card has sent requests again without a reason that its port has seen.
+    pub(super) fn unexplained(&mut self) -> u64 {
+        self.host.port_mut().unexplained()
+    }
+
+    /// Checks whether frames that the card has dropped for lack of room explain that it has sent requests again. `unexplained` is how
+    /// often it had done so without another reason before the snapshot was taken.
+    pub(super) fn check_unexplained(
+        &mut self,
+        wire: Option<(usize, usize)>,
+        unexplained: u64,
+        snapshot: &[u64],
+    ) {
+        let dropped = counters::dropped_for_room(snapshot);
+        for (time_ps, finding) in self.host.port_mut().explain(unexplained, dropped) {
+            self.report_finding(time_ps, wire, &finding);
+        }
+    }
+
+    /// Reports what the monitor of the port has found of a frame that left at a time.
+    fn report_finding(&mut self, time_ps: u64, wire: Option<(usize, usize)>, finding: &Finding) {
+        self.log.report(time_ps, Rule::Wire, || match wire {
+            Some((wire, direction)) => format!("wire {wire}, direction {direction}: {finding}"),
+            None => format!("no wire: {finding}"),
+        });
     }
 
     /// Starts to measure the time that the model's evaluation takes.

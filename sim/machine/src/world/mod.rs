@@ -551,12 +551,14 @@ impl World {
         self.start_access(card, RegisterAccess { bar, offset, operation }, true);
     }
 
-    /// Takes a snapshot of all counters of a card and returns their values, in the order of [`COUNTERS`].
+    /// Takes a snapshot of all counters of a card and returns their values, in the order of [`COUNTERS`]. If they do not explain why
+    /// the card has sent requests again, that is a violation, which ends the run at the next check.
     ///
     /// # Errors
     /// As [`access`](Self::access).
     pub fn counters(&mut self, card: usize) -> Result<Vec<u64>, RegisterError> {
         let latch = REG_COUNTER_LATCH.offset.into();
+        let unexplained = self.cards[card].unexplained();
         self.write_register(card, Bar::Registers, latch, 1)?;
         let end_ps = self.now_ps + ACCESS_PS_MAX;
         while self.read_register(card, Bar::Registers, latch)? != 0 {
@@ -565,7 +567,9 @@ impl World {
             }
         }
         let mut read = |index| self.read_register(card, Bar::Registers, counter_offset(index).into());
-        (0..COUNTERS.len()).map(&mut read).collect()
+        let values = (0..COUNTERS.len()).map(&mut read).collect::<Result<Vec<u64>, _>>()?;
+        self.cards[card].check_unexplained(self.card_wires[card], unexplained, &values);
+        Ok(values)
     }
 
     /// Reads the levels of all pools of a card, in the order of [`POOLS`].
@@ -616,7 +620,8 @@ impl World {
     }
 
     /// Runs the world until it is at rest, and checks what must hold then: nothing is in flight, the pools of the cards are in their
-    /// first state, the counters account for every frame, and a test has taken each refused access.
+    /// first state, the counters account for every frame and for requests that were sent again, and a test has taken each refused
+    /// access.
     ///
     /// # Errors
     /// If the world does not come to rest, or a rule is violated.

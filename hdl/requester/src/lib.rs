@@ -14,6 +14,7 @@
 //! 1. [`ready_queue`] holds the queue pairs that may have something to fetch.
 //! 2. [`wqe_fetch`] requests slots of their rings from the host, and [`wqe_pair`] shows each slot with its
 //!    successor. [`kept_slots`] has those again that waited for READs. [`wqe_supply`] joins these blocks.
+//!    How many slots a turn has, and how many may be on their way, depends on the [`weight`] of their messages.
 //! 3. [`wqe_parse`] decides which slots are the next WQE, and gives it PSNs and a slot in the pool,
 //!    [`outstanding`].
 //! 4. [`wqe_check`] checks its fields and finds its SGEs.

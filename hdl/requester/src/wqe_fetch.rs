@@ -11,7 +11,8 @@
 //!  from_ready_queue ───>│─> read records ─┴> plan ───> emit ───────────┼──> bursts
 //!  resume (wqe_parse) ─>│   fetched index ^             └──────────────┼──> wqe_read
 //!  setup ──────────────>│   ring, state   │                            │
-//!                       │                 └─ slots reserved <──────────┼─── slot_returned (wqe_pair)
+//!  weight (wqe_parse) ─>│   weight        └─ slots reserved <──────────┼─── slot_returned (wqe_pair)
+//!                       │                    line to segment <─────────┼─── charge_returned (segment)
 //!                       └──────────────────────────────────────────────┘
 //! ```
 //!

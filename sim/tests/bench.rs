@@ -38,8 +38,12 @@ fn both_directions_and_many_regions_are_as_fast_as_one() -> Result<()> {
     let many = measure(Conditions { regions: 7, ..Conditions::default() })?;
     ensure!([&one, &both, &many].iter().all(|rows| rows.len() == cases.len()), "cases were not measured");
     for (row, (.., floor)) in both.iter().zip(floors) {
-        for percent in [row.percent_of_wire, row.percent_of_wire_against] {
-            ensure!((floor..100.01).contains(&percent), "not {floor} %: {row:?}");
+        // A measurement begins and ends with frames of its own direction, so of the other one it may have a frame more.
+        let one_frame = 100.0 / (row.messages * 20_000_u64.div_ceil(1024)) as f64;
+        for (percent, most) in
+            [(row.percent_of_wire, 100.01), (row.percent_of_wire_against, 100.01 + one_frame)]
+        {
+            ensure!((floor..most).contains(&percent), "not {floor} %: {row:?}");
         }
     }
     for (one, many) in one.iter().zip(&many) {

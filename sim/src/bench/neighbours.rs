@@ -61,11 +61,13 @@ pub enum Noise {
     LargeWrites,
     /// WRITEs of 1 MiB, which are.
     LongWrites,
+    /// READs of 1 MiB by the other host, whose responses share the wire with the victim's requests.
+    ReadsOfPeer,
 }
 
 impl Noise {
     /// All kinds.
-    pub const ALL: [Noise; 8] = [
+    pub const ALL: [Noise; 9] = [
         Noise::Quiet,
         Noise::ColdReceives,
         Noise::EmptySends,
@@ -74,6 +76,7 @@ impl Noise {
         Noise::EndedKeys,
         Noise::LargeWrites,
         Noise::LongWrites,
+        Noise::ReadsOfPeer,
     ];
 
     fn case(self) -> Case {
@@ -84,6 +87,7 @@ impl Noise {
             Noise::Quiet | Noise::SilentPeer => (Kind::Write, BYTES),
             Noise::LargeWrites => (Kind::Write, 4 * BYTES),
             Noise::LongWrites => (Kind::Write, 256 * BYTES),
+            Noise::ReadsOfPeer => (Kind::Read, 256 * BYTES),
         };
         Case { kind, bytes, pmtu: Pmtu::Bytes4096, queue_pairs: 1 }
     }
@@ -91,7 +95,7 @@ impl Noise {
     fn window(self) -> usize {
         match self {
             Noise::ColdReceives => 1,
-            Noise::LongWrites => 8,
+            Noise::LongWrites | Noise::ReadsOfPeer => 8,
             Noise::EmptySends | Noise::EndedKeys | Noise::LargeWrites => 512,
             _ => WINDOW,
         }
@@ -188,7 +192,8 @@ fn run_victim(
     // What the neighbour makes the receiver drop is sent again.
     let send = SendOptions { timeout: TIMEOUT, retry_count: 7, rnr_retry: 7, ..SendOptions::default() };
     let mut victim = Load::new(both, &case, of(window), 1, send)?;
-    let mut load = Load::new(both, &noise.case(), of(noise.window()), 1, send)?;
+    let ends = if noise == Noise::ReadsOfPeer { [both[1], both[0]] } else { both };
+    let mut load = Load::new(ends, &noise.case(), of(noise.window()), 1, send)?;
     load.posts_receives = noise != Noise::ColdReceives;
     if noise == Noise::EndedKeys {
         load.end_keys(KEYS)?;

@@ -357,10 +357,10 @@ pub const FAULTS: &[Fault] = &[
         "payload is read whatever its lkey is",
         "operations",
     ),
-    signal(
+    text(
         "issued-psn-one-short",
         Kind::OffByOne,
-        ("issue", "record_after_unsent_psn", "@ - 24'h1"),
+        ("issue", "record_after_is_new ? [[record_after_after]] : record_after_unsent_psn", "@ - 24'h1"),
         "the last packet that was sent counts as never sent",
         "message",
     ),

@@ -85,7 +85,7 @@ pub const FAULTS: &[Fault] = &[
         kind: Kind::Lost,
         place: Place::Crate("driver"),
         means: "a completion queue is never armed",
-        judge: "operations",
+        judge: "hosts",
     },
     Fault {
         name: "endpoint-pad-not-checked",

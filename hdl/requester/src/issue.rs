@@ -187,8 +187,9 @@ impl Logic for Issue {
         if begins {
             self.step.d.next = step_after_begin(packet);
         }
-        self.mark.ready.next = step == Step::Begin && may_load;
-        if step == Step::Begin && has_mark && may_load {
+        let takes_mark = step == Step::Begin && may_load;
+        self.mark.ready.next = takes_mark;
+        if takes_mark && has_mark {
             self.has_command.d.next = true;
             self.command.d.next = mark_command_of(self.mark.beat.val());
         }

@@ -37,9 +37,9 @@
 //! 6. In any state but RTS and SQD, and for another generation, no packet is made: what is left of a message is
 //!    dropped with the event, also in the middle of a quantum, and WQEs become flushed ones.
 //! 7. Setup events are taken within 4 cycles, whatever the outputs do; within 10 where there are lists.
-//! 8. WqeParse is woken once for each long message: when its last turn begins, or 32 KiB before its end if no
-//!    other queue pair is in the ready queue and half of the window is open. So a queue pair that is woken
-//!    waits for no response.
+//! 8. WqeParse is woken once for each message that it waits for, most of which are long: when its last turn
+//!    begins, or 32 KiB before its end if no other queue pair is in the ready queue and half of the window is
+//!    open. So a queue pair that is woken waits for no response.
 //! 9. While `enable` is low, the ready queue waits, unless a new WQE waits for it.
 //! 10. What is left of a long message when the cursor of its queue pair goes back is dropped: it is of an
 //!     older epoch. A message that is sent again may begin in its middle, with MIDDLE or LAST and without

@@ -255,6 +255,7 @@ impl Logic for WqeFetch {
         self.step.d.next = step_after(step, first, is_taken, reads && is_split(plan));
 
         // The burst.
+        let charge = taken_of(plan, weight);
         self.burst_queue.rx.valid.next = emits;
         self.burst_queue.rx.beat.next = WqeBurst {
             queue_pair,
@@ -267,7 +268,7 @@ impl Logic for WqeFetch {
             is_single: ends_single(fetched, plan),
             is_kept: false,
             weight,
-            charge: taken_of(plan, weight),
+            charge,
         };
         self.spans.rx.valid.next = reads || step == Step::EmitRest;
         self.spans.rx.beat.next = if step == Step::EmitRest {
@@ -282,8 +283,8 @@ impl Logic for WqeFetch {
             if reads { bit_cast::<SLOT_COUNT_BITS, 4>(plan.count) } else { bits::<SLOT_COUNT_BITS>(0) };
         let returned = bit_cast::<SLOT_COUNT_BITS, 1>(self.slot_returned.val().into());
         self.room.d.next = self.room.q.val() - taken + returned;
-        let charge = select(emits, taken_of(plan, weight), bits::<CHARGE_BITS>(0));
-        self.line.d.next = line_after(self.line.q.val(), charge, self.charge_returned.val());
+        let entered = select(emits, charge, bits::<CHARGE_BITS>(0));
+        self.line.d.next = line_after(self.line.q.val(), entered, self.charge_returned.val());
     }
 }
 

@@ -1079,14 +1079,7 @@ fn writes_of_one_queue_pair_go_out_and_complete() {
     world.host_delay = 150;
     let mut ends = Vec::new();
     for number in 0..1200 {
-        let mut wqe = [[0; 64]; 2];
-        wqe[0][1] = if number % 16 == 15 { SIGNALLED } else { 0 };
-        wqe[0][2] = 1;
-        wqe[0][28] = 64;
-        wqe[0][32..40].copy_from_slice(&(world.pairs[0].region() + 64 * number).to_le_bytes());
-        wqe[0][40..44].copy_from_slice(&world.pairs[0].key().to_le_bytes());
-        wqe[0][44] = 64;
-        assert!(world.post(0, wqe));
+        posts_write(&mut world, 0, 64 * number, 64, number % 16 == 15);
     }
     world.ring(0);
     while !world.has_ended(0) || world.pairs[0].completed < 1200 {
@@ -1341,7 +1334,7 @@ fn cycles(messages: u64, length: u32) -> f64 {
     }
     let mut ends = Vec::new();
     for number in 0..messages {
-        posts_write(&mut world, 0, length, number % 16 == 15);
+        posts_write(&mut world, 0, 0, length, number % 16 == 15);
     }
     world.ring(0);
     let packets = (messages * u64::from(length.div_ceil(1024))) as usize;
@@ -1357,13 +1350,13 @@ fn cycles(messages: u64, length: u32) -> f64 {
     (ends[packets - 1] - ends[skipped]) as f64 / (packets - 1 - skipped) as f64
 }
 
-/// Posts a WRITE from one SGE.
-fn posts_write(world: &mut World, index: usize, length: u32, is_signalled: bool) {
+/// Posts a WRITE from one SGE, at an offset in the region of the queue pair.
+fn posts_write(world: &mut World, index: usize, offset: u64, length: u32, is_signalled: bool) {
     let mut wqe = [[0; 64]; 2];
     wqe[0][1] = if is_signalled { SIGNALLED } else { 0 };
     wqe[0][2] = 1;
     wqe[0][28..32].copy_from_slice(&length.to_le_bytes());
-    wqe[0][32..40].copy_from_slice(&world.pairs[index].region().to_le_bytes());
+    wqe[0][32..40].copy_from_slice(&(world.pairs[index].region() + offset).to_le_bytes());
     wqe[0][40..44].copy_from_slice(&world.pairs[index].key().to_le_bytes());
     wqe[0][44..48].copy_from_slice(&length.to_le_bytes());
     assert!(world.post(index, wqe));
@@ -1389,14 +1382,14 @@ fn long_messages_leave_their_turns_to_others() {
         }
         for number in 0..messages {
             let length = if number < short_before { 64 } else { long };
-            posts_write(&mut world, 0, length, number % 16 == 15);
+            posts_write(&mut world, 0, 0, length, number % 16 == 15);
         }
         world.ring(0);
         let begun = short_before as usize + 30;
         while world.gather.received.len() < begun {
             world.step();
         }
-        posts_write(&mut world, 1, 64, true);
+        posts_write(&mut world, 1, 0, 64, true);
         world.ring(1);
         let (from, at) = (world.gather.received.len(), world.cycle);
         while world.pairs[1].completed == 0 {

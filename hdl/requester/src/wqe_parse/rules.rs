@@ -80,7 +80,7 @@ pub(super) struct Send {
     /// Single bursts to fetch before fetch goes on without a word: a queue pair that waited for READs is soon
     /// held again.
     pub careful: Bits<CAREFUL_BITS>,
-    /// The wanted slot waits for segment, which has a long message.
+    /// The wanted slot waits for segment, which has a long message, or one that was counted as much lighter.
     pub waits_for_long: Bit,
     /// The last WQE was a LOCAL_INVALIDATE.
     pub follows_local: Bit,
@@ -507,6 +507,7 @@ pub(super) fn waits_for_error(kind: SlotKind, retired: Retired) -> Bit {
 pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, has_free: Bit) -> Decision {
     let is_flushed = flushes(life.state);
     let kind = kind_of(slot, is_flushed);
+    let has_payload = has_payload(kind);
     let in_flight = send.message_count - retired.count;
     let block = choose_block(send, retired, has_free);
     let awaits_reads = waits_for_reads(kind, life.read_atomic, send.reads - retired.reads);
@@ -529,8 +530,8 @@ pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, ha
         is_alone: in_flight == 0,
         ahead: psn::distance(send.next_psn, retired.una_psn),
         further_packets: packets_of(kind, life.path_mtu),
-        is_long: has_payload(kind) && kind.length > QUANTUM,
-        weight: select(has_payload(kind), weight_of(kind.length), bits::<WEIGHT_BITS>(0)),
+        is_long: has_payload && kind.length > QUANTUM,
+        weight: select(has_payload, weight_of(kind.length), bits::<WEIGHT_BITS>(0)),
         outlook: outlook_of(send.estimate, slot.weight),
         is_open: kind.is_read && life.read_atomic.any(),
         is_local: kind.is_local,

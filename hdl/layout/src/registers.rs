@@ -828,11 +828,11 @@ pools! {
     "send_queues", Enabled, "Queue pairs whose send queue is to be looked at, whether it has WQEs or not.", "design decision 5";
     "wqe_slots", Quiet, "WQE slots that were requested from the host, or wait to be parsed.", "design decision 9";
     "wqe_bursts", Quiet, "Bursts of WQE slots of which gather has not taken all packets.", "design decision 8";
-    "send_line", Quiet, "Units of 256 bytes that bursts of WQE slots are counted as, from their request to segmentation.", "design decision 10";
+    "send_line", Quiet, "Units of 128 bytes that bursts of WQE slots are counted as, from their request to segmentation.", "design decision 10";
     "messages", Completed, "Messages that have begun and have not completed.", "design decision 9";
     "message_blocks", Completed, "Shared blocks of eight messages, without the last one of each queue pair, which it keeps.", "design decision 9";
-    "long_messages", Quiet, "Queue pairs whose long message waits for its turn.", "design decision 4";
-    "long_turns", Quiet, "Turns of long messages of which gather has not taken all packets.", "design decision 8";
+    "long_messages", Quiet, "Queue pairs that wait for a turn for the rest of a long message.", "design decision 10";
+    "long_turns", Quiet, "Turns for rests of long messages of which gather has not taken all packets.", "design decision 10";
     "responses", Quiet, "Responses of peers whose data is on its way to host memory, and those after them.", "protocol 2.5";
     "completing", Quiet, "Queue pairs whose messages may complete.", "protocol 2.11";
     "gather_packets", Quiet, "Packets whose payload is being gathered.", "design decision 3";

@@ -96,6 +96,15 @@ pub struct GatherCommand {
     pub second: HostSpan,
 }
 
+/// Width of what a packet takes of the wire in units of 64 bytes, 1 to 65.
+pub const WIRE_UNIT_BITS: usize = 7;
+
+/// What a packet takes of the wire, in units of 64 bytes: one more than its payload fills.
+#[kernel]
+pub fn wire_units(payload_bytes: Bits<13>) -> Bits<WIRE_UNIT_BITS> {
+    payload_bytes.get_bits::<WIRE_UNIT_BITS>(6) + 1
+}
+
 /// The host failed to read the payload of a packet, which was not sent; or a mark has passed gather.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct GatherFailure {

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  send_posted ─> ready_queue ─> wqe_fetch ─> (host) ─> wqe_pair ─> wqe_parse ─> wqe_check ─> segment ─> issue ─> gather
-//!                                    ▲                               │ ▲ ▲                      │ │        │
-//!                                    └─────────── resume ────────────┘ │ └──────── wake ────────┘ │        │
+//!                                  ▲ ▲ └────────── turn ─────────────│─│─│──────────────────> │ │ │        │
+//!                                  │ └─────────── resume ────────────┘ │ └──────── wake ────────┘ │        │
+//!                                  └────────────── rest ───────────────│────────────────────────┘ │        │
 //!                                                                      │                    region table   │
 //!                                                                      └─── outstanding (pool) <───────────┘
 //!  responses ─> acknowledge ─> read_response ─> (place) ─> acknowledge ─> completion
@@ -11,14 +12,15 @@
 //!
 //! The stages, in the order in which a message passes them:
 //!
-//! 1. [`ready_queue`] holds the queue pairs that may have something to fetch.
+//! 1. [`ready_queue`] holds the queue pairs that may have something to fetch, or the rest of a message to send.
 //! 2. [`wqe_fetch`] requests slots of their rings from the host, and [`wqe_pair`] shows each slot with its
 //!    successor. [`kept_slots`] has those again that waited for READs. [`wqe_supply`] joins these blocks.
 //!    How many slots a turn has, and how many may be on their way, depends on the [`weight`] of their messages.
 //! 3. [`wqe_parse`] decides which slots are the next WQE, and gives it PSNs and a slot in the pool,
 //!    [`outstanding`].
 //! 4. [`wqe_check`] checks its fields and finds its SGEs.
-//! 5. [`segment`] makes packets, and requests an access check for each part of their payload.
+//! 5. [`segment`] makes packets, and requests an access check for each part of their payload. What is left of a long
+//!    message after 16 KiB has further turns, for which its queue pair goes back to the ready queue.
 //! 6. [`issue`] writes the message into the pool, and hands packets to gather.
 //! 7. [`acknowledge`] takes responses, and completes messages in order. What no response reports comes from
 //!    issue and from control, through [`local_completion_mux`].

@@ -87,9 +87,9 @@ pub struct RequesterPools {
     pub messages: Bits<LEVEL_BITS>,
     /// Shared blocks of that pool, those at the end of a chain aside.
     pub message_blocks: Bits<LEVEL_BITS>,
-    /// Queue pairs whose long message waits for its turn.
+    /// Queue pairs that wait for a turn for the rest of a long message.
     pub long_messages: Bits<LEVEL_BITS>,
-    /// Turns of long messages of which gather has not taken all packets.
+    /// Turns for rests of long messages of which gather has not taken all packets.
     pub long_turns: Bits<LEVEL_BITS>,
     /// Responses that the READ response stage and place have.
     pub responses: Bits<LEVEL_BITS>,
@@ -230,7 +230,6 @@ impl Logic for Requester {
         self.wqe_supply.posted.next = self.send_posted.val();
         self.wqe_supply.posted_valid.next = self.send_posted_valid.val();
         self.wqe_supply.enable.next = self.enable.val();
-        self.segment.enable.next = self.enable.val();
         self.acknowledge.source_address_write.next = self.source_address_write.val();
         self.acknowledge.source_address_write_valid.next = self.source_address_write_valid.val();
         StreamTx::<FetchResume>::join(&mut self.wqe_parse.resume, &mut self.wqe_supply.resume);
@@ -242,6 +241,8 @@ impl Logic for Requester {
         self.wqe_parse.kept_answer.next = self.wqe_supply.kept_answer.val();
         self.wqe_supply.weight.next = self.wqe_parse.weight.val();
         self.wqe_supply.charge_returned.next = self.segment.charge_returned.val();
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.segment.rest, &mut self.wqe_supply.rest);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_supply.turn, &mut self.segment.turn);
 
         // From WQE to packet.
         StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.parsed, &mut self.wqe_check.parsed);
@@ -330,7 +331,7 @@ impl Logic for Requester {
         self.probed_busy.next = self.wqe_parse.probed_busy.val();
         let bursts =
             InFlight { entered: self.wqe_supply.burst_count.val(), left: self.issue.burst_count.val() };
-        let turns = InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
+        let turns = InFlight { entered: self.wqe_supply.turn_count.val(), left: self.issue.turn_count.val() };
         self.in_flight_rounds.lines[0].next = bursts;
         self.in_flight_rounds.lines[1].next = turns;
         self.in_flight_rounds.lines[2].next = self.acknowledge.in_flight.val();

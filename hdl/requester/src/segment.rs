@@ -1,26 +1,24 @@
 //! Segment: makes packets of messages, and gives each queue pair its share of the wire.
 //!
 //! A message of up to 2 GiB is one WQE, and its packets would delay all other queue pairs. So a long one is
-//! segmented in quanta of 16 KiB; what is left of it is a record, and its queue pair is in a ready queue. New
-//! WQEs and turns of the ready queue alternate.
+//! segmented in quanta of 16 KiB: the first one when its WQE comes; then what is left of it is a record, and its queue
+//! pair returns to the ready queue of all queue pairs. For each of its turns there wqe_fetch sends it back here.
 //!
 //! ```text
 //!                 ┌──────────────────────────────────────────────────────┐
 //!  setup ────────>│ state, generation                                    │
 //!  checked ──────>│─┬─> message ──> parts ──> packet ────────────────────┼──> packet (16 deep)
 //!  listed_sges ──>│─│─> list ─┘      ^        │ └───────────────────────┼──> access_request (8 deep), sge_parts
-//!  retired ──────>│ │    turn        │        │ what is left            │
-//!                 │ │      └ record <─ queue <┘                          │
-//!                 │ └────────────────────────────────────────────────────┼──> wake (wqe_parse)
+//!  retired ──────>│ │                │        │ what is left            │
+//!  turn ─────────>│─┴──> record ─────┴────────┴─────────────────────────┼──> rest (wqe_fetch)
+//!                 │        └─────────────────────────────────────────────┼──> wake (wqe_parse)
 //!                 └──────────────────────────────────────────────────────┘
 //!  step     Idle  Load (Fill)        Plan  Make (Second, Listed)  Store
 //! ```
 //!
 //! A message of one packet takes 3 cycles, 4 with two access requests, 14 with six. A packet of a longer one
 //! takes 2 cycles, and one more for each access request after the first; 3 more cycles begin and end a quantum,
-//! and a list of SGEs takes one for each when it begins. Measured: 2.50 cycles a packet in messages of 4
-//! packets, 2.12 in those of 16, 2.25 in those of 512. 2,558 LUTs with those used as memory, 1,251 FF, 27
-//! RAMB18, 4 UltraRAMs, depth 11.
+//! and a list of SGEs takes one for each when it begins. The way of a rest through the ready queue takes about 20.
 //!
 //! 1. WQEs leave in order, and packets of a message in the order of their PSNs. The next message of a queue
 //!    pair begins when all packets of the one before it have been made.
@@ -30,32 +28,32 @@
 //! 3. FIRST and MIDDLE have PMTU bytes. FIRST and ONLY have a RETH, with the length of the message; LAST and
 //!    ONLY have ImmDt, IETH and SE. AckReq is set where the WQE asks for it, in its last packet, and in every
 //!    32nd one (protocol 2.2, 2.4).
-//! 4. While both have something to do, the ready queue gets a quantum after WQEs have had theirs, a packet
-//!    counted as 64 bytes more than its payload; queue pairs in the ready queue get theirs one after the other.
-//! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair goes to the
-//!    end of the ready queue.
+//! 4. While both have something to do, a turn comes after WQEs have had a quantum, a packet counted as 64 bytes
+//!    more than its payload. So neither waits for many of the other; how often each comes is up to wqe_fetch.
+//! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair waits for its
+//!    next one.
 //! 6. In any state but RTS and SQD, and for another generation, no packet is made: what is left of a message is
 //!    dropped with the event, also in the middle of a quantum, and WQEs become flushed ones.
 //! 7. Setup events are taken within 4 cycles, whatever the outputs do; within 10 where there are lists.
 //! 8. WqeParse is woken once for each message that it waits for, most of which are long: when its last turn
-//!    begins, or 32 KiB before its end if no other queue pair is in the ready queue and half of the window is
-//!    open. So a queue pair that is woken waits for no response.
-//! 9. While `enable` is low, the ready queue waits, unless a new WQE waits for it.
+//!    begins, or 32 KiB before its end if no other queue pair has a rest and half of the window is open.
+//! 9. A WQE whose queue pair has the rest of a message does not wait, as nobody behind it could go on: the rest goes
+//!    before it, a quantum and then another. After rule 8 that is all of it, and it waits for no response.
 //! 10. What is left of a long message when the cursor of its queue pair goes back is dropped: it is of an
 //!     older epoch. A message that is sent again may begin in its middle, with MIDDLE or LAST and without
 //!     a RETH (protocol 2.8). A READ has a RETH always, for what is left of it.
 //! 11. A READ is one packet without payload, and its SGEs are checked as a whole for local write. What its
 //!     responses need leaves on `read` with it, once.
 //! 12. A LOCAL_INVALIDATE is no packet, and leaves with key and protection domain.
-//!
-//! `turn_count` counts turns that have made a packet, before their first one; `ends_turn` is set in the last.
+//! 13. Each turn ends in a packet with `ends_turn`; one that can send nothing is an empty packet. A queue pair has one
+//!     turn under way, or waits for one, from the first quantum of a long message on; also if that was dropped.
 use crate::messages::{CheckedWqe, Packet, QUANTUM_BITS, ReadRecord, RetiredWrite, Sge, SgePart};
 use crate::sweep::SweepStep;
 use crate::weight::CHARGE_BITS;
 use begin::{
-    Acknowledged, Life, Rest, Work, acknowledged_of, admit, after_event, after_fill, begin_work,
-    blocked_after, current, dropped, drops, first_step, nothing_of, resumed_after, serves, step_after_fill,
-    step_after_load, stored, takes_turn, window_of,
+    Acknowledged, Life, Rest, Work, acknowledged_of, admit, after_event, after_fill, begin_work, current,
+    dropped, drops, first_step, resumed_after, serves, step_after_fill, step_after_load, stored, takes_turn,
+    waiting_after, window_of,
 };
 use packet::{
     Taken, access_of, after_listed, after_packet, after_second, ends_list, is_new_read, is_used_up,
@@ -111,12 +109,12 @@ pub struct Segment {
     pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
-    /// From control: messages and turns may begin.
-    pub enable: Signal<In, Bit>,
     /// From control; wqe_parse must have taken the event before.
     pub setup: StreamRx<SetupEvent>,
     /// From wqe_check.
     pub checked: StreamRx<CheckedWqe>,
+    /// From wqe_fetch: a queue pair with a rest has its turn.
+    pub turn: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// From wqe_check: SGEs of lists, before their WQE.
     pub listed_sges: StreamRx<Sge>,
     /// From acknowledge: acknowledged PSN.
@@ -135,11 +133,11 @@ pub struct Segment {
     pub read_valid: Signal<Out, Bit>,
     /// To wqe_parse: the WQE after a long message may come; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    /// To wqe_fetch: a queue pair has the rest of a message, and waits for a turn; registered.
+    pub rest: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// To wqe_fetch: units of a burst whose last WQE has left; registered.
     pub charge_returned: Signal<Out, Bits<CHARGE_BITS>>,
-    /// Turns ever begun, free-running; registered.
-    pub turn_count: Signal<Out, Bits<16>>,
-    /// Queue pairs that wait for a turn of their long message; registered.
+    /// Queue pairs that wait for a turn; registered.
     pub waiting: Signal<Out, Bits<READY_COUNT_BITS>>,
 
     lives: Memory<Life, QUEUE_PAIR_BITS>,
@@ -147,7 +145,7 @@ pub struct Segment {
     acknowledged: Memory<Acknowledged, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
     lists: Memory<Sge, LISTED_PLACE_BITS>,
-    ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
+    rest_queue: Fifo<Bits<QUEUE_PAIR_BITS>, 1, 2>,
     packets: Fifo<Packet, 4, 5>,
     part_queue: Fifo<SgePart, 4, 5>,
     requests: Fifo<AccessRequest, 3, 4>,
@@ -156,14 +154,14 @@ pub struct Segment {
     /// State to continue in after an event.
     resume: DFF<Step>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
-    /// The message comes from the ready queue.
+    /// A turn is served, and no WQE.
     is_turn: DFF<Bit>,
+    /// The rest of a message goes on, in a turn or since a WQE is behind it.
+    is_rest: DFF<Bit>,
     work: DFF<Work>,
-    /// The WQE at the input waits for the ready queue.
-    is_blocked: Reg<Bit>,
     /// Bytes of packets of WQEs since the last turn, in units of 64.
     share: Reg<Bits<9>>,
-    turns_begun: Reg<Bits<16>>,
+    waiting_count: Reg<Bits<READY_COUNT_BITS>>,
     returned: Reg<Bits<CHARGE_BITS>>,
 }
 
@@ -175,9 +173,9 @@ impl Logic for Segment {
         StreamTx::<SgePart>::link(&mut self.sge_parts, &mut self.part_queue.tx);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
-        self.turn_count.next = self.turns_begun.q.val();
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.rest, &mut self.rest_queue.tx);
         self.charge_returned.next = self.returned.q.val();
-        self.waiting.next = self.ready_queue.level.val();
+        self.waiting.next = self.waiting_count.q.val();
         let is_sweeping = self.sweep.val().is_sweeping;
         let sweep_index = self.sweep.val().index;
         let step = self.step.q.val();
@@ -189,18 +187,18 @@ impl Logic for Segment {
         let message = work.message;
         let parts = work.parts;
         let is_turn = self.is_turn.q.val();
-        let is_blocked = self.is_blocked.q.val();
+        let is_rest = self.is_rest.q.val();
 
-        // WQEs and the ready queue alternate.
-        let has_wqe = self.checked.valid.val() && !is_blocked;
-        let has_turn = self.ready_queue.tx.valid.val() && (self.enable.val() || is_blocked);
-        let chooses_turn = takes_turn(has_turn, has_wqe, self.share.q.val());
-        let chosen = select(chooses_turn, self.ready_queue.tx.beat.val(), wqe.header.queue_pair);
-        let may_start = self.wakes.rx.ready.val() && !is_sweeping;
+        // WQEs and turns alternate.
+        let has_wqe = self.checked.valid.val();
+        let chooses_turn = takes_turn(self.turn.valid.val(), has_wqe, self.share.q.val());
+        let chosen = select(chooses_turn, self.turn.beat.val(), wqe.header.queue_pair);
+        let may_start = self.wakes.rx.ready.val() && self.rest_queue.rx.ready.val() && !is_sweeping;
         let first = first_step(has_event && !is_sweeping, (chooses_turn || has_wqe) && may_start);
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
             self.is_turn.d.next = chooses_turn;
+            self.is_rest.d.next = chooses_turn;
         }
 
         // The records. For an event, they are read in one cycle and written in the next.
@@ -223,20 +221,19 @@ impl Logic for Segment {
         let acknowledged = self.acknowledged.read_data.val();
         let rest = current(self.rests.read_data.val(), acknowledged.epoch);
 
-        // The message, and whether it may begin. A turn has not left the ready queue yet.
+        // The message, and whether it may begin. A WQE lets the rest of the message before it go first.
         let loads_turn = step == Step::Load && is_turn;
-        let first_psn = select(is_turn, rest.psn, wqe.plan.first_psn);
+        let first_psn = select(is_rest, rest.psn, wqe.plan.first_psn);
         let window = window_of(first_psn, acknowledged.una_psn);
-        let is_alone = self.ready_queue.level.val() == bit_cast::<READY_COUNT_BITS, 1>(is_turn.into());
+        let is_alone = self.waiting_count.q.val() == bit_cast::<READY_COUNT_BITS, 1>(is_rest.into());
         let admission =
-            admit(is_turn, wqe, self.lives.read_data.val(), rest, window, is_alone, acknowledged.epoch);
+            admit(is_rest, wqe, self.lives.read_data.val(), rest, window, is_alone, acknowledged.epoch);
+        if step == Step::Load && admission.waits {
+            self.is_rest.d.next = true;
+        }
         self.wakes.rx.valid.next = step == Step::Load && admission.wakes;
         self.wakes.rx.beat.next = queue_pair;
-        self.ready_queue.tx.ready.next = loads_turn;
-        self.is_blocked.d.next = blocked_after(step, is_blocked, admission.waits);
-        if loads_turn && admission.begins_turn {
-            self.turns_begun.d.next = self.turns_begun.q.val() + 1;
-        }
+        self.turn.ready.next = loads_turn;
 
         // Its list.
         let fills = step == Step::Fill && self.listed_sges.valid.val();
@@ -256,8 +253,8 @@ impl Logic for Segment {
             && self.requests.level.val() <= requests_max
             && !self.part_queue.level.val().get_bits::<2>(3).any();
         let makes = step == Step::Make && has_room && !has_event;
-        let has_ended = message.sends_nothing || parts.is_last;
-        let ends = has_ended || work.packets_left == 1;
+        let has_ended = (message.sends_nothing && !message.is_put_off) || parts.is_last;
+        let ends = has_ended || message.is_put_off || work.packets_left == 1;
         let takes = makes && message.starts;
         self.checked.ready.next = takes;
         self.returned.d.next =
@@ -280,13 +277,13 @@ impl Logic for Segment {
         // What follows. A list continues in this packet, or has the first SGE of the next one.
         let walks = makes && is_listed && is_used_up(taken) && !message.sends_nothing;
         let ends_listed = ends_list(listed.length, parts.second, work.rest.listed);
-        let after = step_after_packet(has_ended, is_turn, ends);
+        let after = step_after_packet(has_ended, is_rest, ends);
         self.resume.d.next = resumed_after(step, self.resume.q.val());
         self.step.d.next = match step {
             Step::Idle => first,
             Step::Event => Step::Setup,
             Step::Setup => self.resume.q.val(),
-            Step::Load => step_after_load(is_turn, rest.exists, window, wqe.listed_count.any(), admission),
+            Step::Load => step_after_load(is_turn, is_rest, wqe.listed_count.any(), admission),
             Step::Fill => select(fills, step_after_fill(work), Step::Fill),
             Step::Plan => Step::Make,
             Step::Make if has_event => Step::Event,
@@ -297,7 +294,7 @@ impl Logic for Segment {
         };
         let is_dropped = drops(event) && event.queue_pair == queue_pair;
         self.work.d.next = match step {
-            Step::Load => begin_work(is_turn, wqe, rest, admission),
+            Step::Load => begin_work(is_turn, is_rest, wqe, rest, admission),
             Step::Setup => select(is_dropped, dropped(work), work),
             Step::Fill => select(fills, after_fill(work), work),
             Step::Plan => Work { parts: next_parts(work.rest), ..work },
@@ -307,17 +304,19 @@ impl Logic for Segment {
             _ => work,
         };
 
-        // What is left waits for its turn.
+        // What is left waits for its turn, unless the queue pair waits already.
         let stores = step == Step::Store;
-        self.ready_queue.rx.valid.next = stores && !has_ended && !message.was_queued;
-        self.ready_queue.rx.beat.next = queue_pair;
-        self.rests.write_enable.next = is_sweeping || is_setup || stores || (loads_turn && !rest.exists);
+        let waits = stores && !has_ended && !message.was_queued;
+        self.rest_queue.rx.valid.next = waits;
+        self.rest_queue.rx.beat.next = queue_pair;
+        self.waiting_count.d.next = waiting_after(self.waiting_count.q.val(), waits, loads_turn);
+        self.rests.write_enable.next = is_sweeping || is_setup || (stores && !message.is_put_off);
         let index = select(is_setup, event.queue_pair, queue_pair);
         self.rests.write_address.next = select(is_sweeping, sweep_index, index);
         self.rests.write_data.next = match step {
-            Step::Store => stored(work.rest, has_ended),
+            Step::Store => stored(work.rest, has_ended, message.was_queued),
             Step::Setup => after_event(self.rests.read_data.val(), event),
-            _ => nothing_of(rest),
+            _ => Rest { ..Default::default() },
         };
     }
 }

@@ -5,11 +5,12 @@
 //! which the card could fetch hundreds. So each queue pair has a weight, an estimate of the length of its next
 //! messages, by which its bursts of WQE slots are counted while they are in the line from wqe_fetch to segment.
 //!
-//! 1. Lengths count in units of 256 bytes, 1 to 64, rounded up to a power of two: weight w stands for 2^w units.
+//! 1. Lengths count in units of 128 bytes, 1 to 128, rounded up to a power of two: weight w stands for 2^w units.
 //!    A message of more than a quantum counts as a quantum, and one without payload to send as one unit.
-//! 2. The weight follows the mean: it rises when messages have been 32 units longer in sum than estimated, and
+//! 2. The weight follows the mean: it rises when messages have been 64 units longer in sum than estimated, and
 //!    falls when they have been more than that shorter. So it rises by one for a long message among short ones.
-//! 3. A turn takes slots for a quantum of 16 KiB as estimated, at least one, and at most eight.
+//! 3. A burst takes slots for a quantum of 16 KiB as estimated, at least one, and at most eight; a turn takes bursts
+//!    for a quantum.
 //! 4. Where a queue pair is, or becomes, four times as heavy as the burst of a message was counted, what is behind
 //!    the message waits as behind a long one: what was fetched is dropped, and fetched again as what it is. So no
 //!    queue pair fills the line with messages that were counted as short ones.
@@ -20,25 +21,27 @@ use rnic_messages::sizes::QUEUE_PAIR_BITS;
 /// Width of a weight.
 pub const WEIGHT_BITS: usize = 3;
 /// `log2` of the bytes of a unit.
-const UNIT_BITS: usize = 8;
+const UNIT_BITS: usize = 7;
 /// The weight of messages of a quantum and more.
 const WEIGHT_MAX: u64 = (QUANTUM_BITS - UNIT_BITS) as u64;
-/// Width of a number of units, 0 to 128.
-pub const CHARGE_BITS: usize = 8;
+/// Width of a number of units, 0 to 256.
+pub const CHARGE_BITS: usize = 9;
+/// Units of a quantum.
+pub const QUANTUM_UNITS: u64 = 1 << WEIGHT_MAX;
 /// Most units of a burst.
 pub const CHARGE_MAX: u64 = 1 << (WEIGHT_MAX + 1);
 /// Weight that the bursts of kept_slots count as.
-pub const KEPT_WEIGHT: u64 = 3;
+pub const KEPT_WEIGHT: u64 = 4;
 /// Width of the difference of the sums of actual and of estimated units, in two's complement. The weight changes when
 /// it leaves that range.
-const BALANCE_BITS: usize = 6;
+const BALANCE_BITS: usize = 7;
 /// Width of that difference after one more message.
-const SUM_BITS: usize = 8;
+const SUM_BITS: usize = 9;
 
 /// Estimate of the messages of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Estimate {
-    /// `log2` of the units of a message, 0 to 6.
+    /// `log2` of the units of a message, 0 to 7.
     pub weight: Bits<WEIGHT_BITS>,
     /// Units by which messages were longer than estimated since the weight has changed.
     pub balance: Bits<BALANCE_BITS>,
@@ -59,11 +62,13 @@ pub struct WeightWrite {
 #[kernel]
 pub fn weight_of(length: Bits<32>) -> Bits<WEIGHT_BITS> {
     let last_byte = length - 1;
-    let above = last_byte.get_bits::<24>(UNIT_BITS);
+    let above = last_byte.get_bits::<25>(UNIT_BITS);
     if !length.any() {
         bits::<WEIGHT_BITS>(0)
-    } else if above.get_bits::<19>(5).any() {
+    } else if above.get_bits::<19>(6).any() {
         bits::<WEIGHT_BITS>(WEIGHT_MAX)
+    } else if above.get_bit(5) {
+        bits::<WEIGHT_BITS>(6)
     } else if above.get_bit(4) {
         bits::<WEIGHT_BITS>(5)
     } else if above.get_bit(3) {
@@ -127,9 +132,9 @@ pub fn is_too_heavy(before: Estimate, outlook: Outlook, after: Estimate) -> Bit 
 #[kernel]
 pub fn most_slots(weight: Bits<WEIGHT_BITS>) -> Bits<4> {
     match weight.to_u64() {
-        4 => bits::<4>(5),
-        5 => bits::<4>(3),
-        6 | 7 => bits::<4>(2),
+        5 => bits::<4>(5),
+        6 => bits::<4>(3),
+        7 => bits::<4>(2),
         _ => bits::<4>(BURST_SLOTS),
     }
 }
@@ -157,20 +162,22 @@ mod tests {
         for (bytes, expected) in [
             (0, 0),
             (1, 0),
-            (256, 0),
-            (257, 1),
-            (512, 1),
-            (513, 2),
-            (1024, 2),
-            (2048, 3),
-            (4096, 4),
-            (4097, 5),
-            (8192, 5),
-            (8193, 6),
-            (16_384, 6),
-            (16_385, 6),
-            (1 << 31, 6),
-            (0xffff_ffff, 6),
+            (128, 0),
+            (129, 1),
+            (256, 1),
+            (257, 2),
+            (512, 2),
+            (513, 3),
+            (1024, 3),
+            (2048, 4),
+            (4096, 5),
+            (4097, 6),
+            (8192, 6),
+            (8193, 7),
+            (16_384, 7),
+            (16_385, 7),
+            (1 << 31, 7),
+            (0xffff_ffff, 7),
         ] {
             assert_eq!(weight_of(bits(bytes)).to_u64(), expected, "{bytes} bytes");
         }
@@ -178,9 +185,9 @@ mod tests {
 
     #[test]
     fn the_weight_becomes_that_of_messages_of_one_length() {
-        for bytes in [64, 256, 300, 1000, 1024, 2048, 3000, 4096, 8192, 16_384, 1 << 20] {
+        for bytes in [64, 128, 256, 300, 1000, 1024, 2048, 3000, 4096, 8192, 16_384, 1 << 20] {
             let own = weight_of(bits(bytes));
-            for first in [0u64, 3, 6] {
+            for first in [0u64, 3, 7] {
                 let estimate = Estimate { weight: bits(first), balance: bits(0) };
                 let end = after(estimate, std::iter::repeat_n(bytes, 400));
                 assert!(
@@ -216,21 +223,21 @@ mod tests {
         // Weight, balance, weight of the message; then weight and balance.
         for (weight, balance, message, expected) in [
             (0, 0, 0, (0, 0)),
-            (0, 0, 5, (0, 31)),
-            (0, 31, 1, (1, 0)),
-            (0, 0, 6, (1, 0)),
-            (6, 31, 6, (6, 31)),
-            (5, 0, 6, (6, 0)),
-            (6, 0, 0, (5, 0)),
-            (5, 0, 0, (5, -31)),
-            (5, -31, 4, (4, 0)),
-            (1, -31, 0, (1, -32)),
-            (1, -32, 0, (0, 0)),
-            (0, -32, 0, (0, -32)),
+            (0, 0, 6, (0, 63)),
+            (0, 63, 1, (1, 0)),
+            (0, 0, 7, (1, 0)),
+            (7, 63, 7, (7, 63)),
+            (6, 0, 7, (7, 0)),
+            (7, 0, 0, (6, 0)),
+            (6, 0, 0, (6, -63)),
+            (6, -63, 5, (5, 0)),
+            (1, -63, 0, (1, -64)),
+            (1, -64, 0, (0, 0)),
+            (0, -64, 0, (0, -64)),
         ] {
-            let estimate = Estimate { weight: bits(weight), balance: bits(balance as u64 & 63) };
+            let estimate = Estimate { weight: bits(weight), balance: bits(balance as u64 & 127) };
             let found = estimate_after(estimate, outlook_of(estimate, bits(0)), bits(message));
-            let expected = Estimate { weight: bits(expected.0), balance: bits(expected.1 as u64 & 63) };
+            let expected = Estimate { weight: bits(expected.0), balance: bits(expected.1 as u64 & 127) };
             assert_eq!(found, expected, "weight {weight}, balance {balance}, message {message}");
         }
     }
@@ -239,14 +246,14 @@ mod tests {
     fn four_times_as_heavy_is_too_heavy() {
         // Weight and balance of a queue pair, weight of its message and of the burst.
         for (weight, balance, message, counted, expected) in [
-            (0u64, 0u64, 6, 0, false),
-            (1, 0, 6, 0, true),
-            (1, 0, 4, 0, false),
-            (1, 0, 6, 1, false),
+            (0u64, 0u64, 7, 0, false),
+            (1, 0, 7, 0, true),
+            (1, 0, 5, 0, false),
+            (1, 0, 7, 1, false),
             (2, 0, 2, 0, true),
-            (6, 0, 6, 4, true),
-            (6, 0, 6, 5, false),
-            (0, 0, 6, 6, false),
+            (7, 0, 7, 5, true),
+            (7, 0, 7, 6, false),
+            (0, 0, 7, 7, false),
         ] {
             let estimate = Estimate { weight: bits(weight), balance: bits(balance) };
             let outlook = outlook_of(estimate, bits(counted));
@@ -258,7 +265,8 @@ mod tests {
 
     #[test]
     fn a_burst_has_new_slots_for_a_quantum() {
-        for (weight, slots, charge) in [(0, 8, 7), (1, 8, 14), (3, 8, 56), (4, 5, 64), (5, 3, 64), (6, 2, 64)]
+        for (weight, slots, charge) in
+            [(0, 8, 7), (1, 8, 14), (4, 8, 112), (5, 5, 128), (6, 3, 128), (7, 2, 128)]
         {
             assert_eq!(most_slots(bits(weight)).to_u64(), slots, "weight {weight}");
             assert_eq!(charge_of(bits(slots), true, bits(weight)).to_u64(), charge, "weight {weight}");

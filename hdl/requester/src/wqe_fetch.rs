@@ -8,19 +8,20 @@
 //! ```text
 //!                       ┌──────────────────────────────────────────────┐
 //!  posted ─────────────>│ producer index ─┐                            │
-//!  from_ready_queue ───>│─> read records ─┴> plan ───> emit ───────────┼──> bursts
-//!  resume (wqe_parse) ─>│   fetched index ^             └──────────────┼──> wqe_read
-//!  setup ──────────────>│   ring, state   │                            │
+//!  from_ready_queue ───>│─> read records ─┴> plan ───> emit ─┬─────────┼──> bursts
+//!  resume (wqe_parse) ─>│   fetched index ^            │     └─────────┼──> wqe_read
+//!  setup ──────────────>│   ring, state   │            └───────────────┼──> turn (segment)
 //!  weight (wqe_parse) ─>│   weight        └─ slots reserved <──────────┼─── slot_returned (wqe_pair)
-//!                       │                    line to segment <─────────┼─── charge_returned (segment)
+//!  rest (segment) ─────>│   has a rest       line to segment <─────────┼─── charge_returned (segment)
 //!                       └──────────────────────────────────────────────┘
 //! ```
 //!
 //! A burst takes 4 cycles, 5 where the ring ends in it: with 7 new slots a burst, 0.6 cycles a slot.
 //!
-//! From here to segment, WQEs of all queue pairs are in one line. So bursts are counted by what their messages
-//! take of the wire (see [`weight`](crate::weight)): a turn is a quantum of 16 KiB, and 128 KiB may be in the
-//! line. A queue pair with one short message waits for them, and for a quantum of each one before it.
+//! A turn is a quantum of 16 KiB: of bursts, which are counted by what their messages take of the wire (see
+//! [`weight`](crate::weight)), or of a message that segment has begun. From here to segment, WQEs of all queue pairs
+//! are in one line, which holds 128 KiB. What a queue pair has of a message that was begun waits for no host; so its
+//! turns do not pass that line.
 //!
 //! 1. A burst is requested only with room for all of its slots in the queue of slots from the host.
 //! 2. Slots lie within the ring, whatever the producer index is. If it claims more than a ring beyond what was
@@ -28,17 +29,20 @@
 //!    it.
 //! 3. WQEs are fetched in RTS, in SQD while wqe_parse sends messages again, and in ERR and SQE to be
 //!    flushed. In other states they wait; each change of the state makes fetch look again.
-//! 4. A setup event or a resume is taken between two bursts; neither waits for the outputs.
-//! 5. While `enable` is low no burst begins, so what was requested drains; queue pairs keep their places in the
-//!    ready queue, and doorbells are recorded (design decision 12). Three cycles after `enable` falls the last
-//!    burst has been counted.
-//! 6. The room that a burst needs in the queues after this block is checked before a queue pair is taken, so a
-//!    burst never waits.
+//! 4. A setup event, a resume or a rest is taken between two bursts; none waits for the outputs.
+//! 5. While `enable` is low no burst and no turn begins, so what was requested drains; queue pairs keep their
+//!    places in the ready queue, and doorbells are recorded (design decision 12). Three cycles after `enable`
+//!    falls the last burst has been counted.
+//! 6. A queue pair is chosen when there is room for a turn. One that has no rest may have to wait for the room of a
+//!    burst, and is looked at again then; what is behind it waits, too. So setup events never do.
 //! 7. A resume sets the index back or forth; bursts after it have its lap, so that wqe_parse tells an
 //!    overrun that was found before from one that was found after. Where it asks for a single burst, nothing
 //!    is fetched after that burst, as after a stop, unless it has all that was posted.
 //! 8. A burst has as many slots as a quantum takes by the weight of its queue pair, two at least, so that there is
-//!    a new one. What it is counted as returns from segment with its last WQE.
+//!    a new one. What it is counted as returns from segment with its last WQE. A queue pair goes on with bursts
+//!    until its turn has a quantum; if it was resumed, after one burst only, as it may be stopped again.
+//! 9. A queue pair with a rest has one turn for each time that segment has said so, in any state. What it has posted
+//!    besides waits for its next turn.
 mod rules;
 
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
@@ -53,8 +57,9 @@ use rnic_messages::host::HostSpan;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 use rules::{
-    BurstPlan, Fetched, Ring, after_burst, after_resume, ends_single, first_span, first_step, has_line_room,
-    is_split, line_after, plan_burst, rest_span, ring_of, step_after, taken_of,
+    BurstPlan, Fetched, Look, Offers, Ring, Turn, after_burst, after_resume, burst_of, chosen_of, first_step,
+    has_line_room, is_split, line_after, may_go_on, plan_burst, ring_of, span_of, step_after, taken_first,
+    taken_of, turn_after,
 };
 
 /// `log2` of the slots in the queue from the host.
@@ -62,7 +67,7 @@ pub const SLOT_QUEUE_BITS: usize = 9;
 /// Width of the count of these slots.
 pub const SLOT_COUNT_BITS: usize = SLOT_QUEUE_BITS + 1;
 /// `log2` of the units that may be in the line to segment.
-pub const LINE_BITS: usize = 9;
+pub const LINE_BITS: usize = 10;
 
 /// State of the block.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -70,6 +75,7 @@ enum Step {
     Idle,
     Setup,
     Resume,
+    Rest,
     Read,
     Plan,
     Emit,
@@ -100,6 +106,8 @@ pub struct WqeFetch {
     pub again: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// From wqe_parse: where to continue.
     pub resume: StreamRx<FetchResume>,
+    /// From segment: a queue pair has the rest of a message, and waits for a turn.
+    pub rest: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// From wqe_pair: a slot has left the queue from the host.
     pub slot_returned: Signal<In, Bit>,
     /// From wqe_parse: weight of a queue pair.
@@ -110,8 +118,12 @@ pub struct WqeFetch {
     pub wqe_read: StreamTx<HostSpan>,
     /// To wqe_pair: what was requested; registered.
     pub bursts: StreamTx<WqeBurst>,
+    /// To segment: the rest of a message has its turn; registered.
+    pub turn: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// Bursts that were ever requested, free-running; registered.
     pub burst_count: Signal<Out, Bits<16>>,
+    /// Turns that ever began, free-running; registered.
+    pub turn_count: Signal<Out, Bits<16>>,
     /// Slots that were requested and have not returned; a function of registers.
     pub slots_used: Signal<Out, Bits<SLOT_COUNT_BITS>>,
     /// Units of the bursts in the line to segment; registered.
@@ -121,8 +133,11 @@ pub struct WqeFetch {
     rings: Memory<Ring, QUEUE_PAIR_BITS>,
     fetched: Memory<Fetched, QUEUE_PAIR_BITS>,
     weights: Memory<Bits<WEIGHT_BITS>, QUEUE_PAIR_BITS>,
+    rests: Memory<Bit, QUEUE_PAIR_BITS>,
     spans: Fifo<HostSpan, 4, 5>,
     burst_queue: Fifo<WqeBurst, 6, 7>,
+    // Two hide the way from segment and back. With more, those that have a rest would wait here, and others pass.
+    turn_queue: Fifo<Bits<QUEUE_PAIR_BITS>, 1, 2>,
     step: Reg<Step>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
     again_held: DFF<Bits<QUEUE_PAIR_BITS>>,
@@ -132,6 +147,12 @@ pub struct WqeFetch {
     room: Reg<Bits<SLOT_COUNT_BITS>>,
     line: Reg<Bits<LINE_BITS>>,
     bursts_done: Reg<Bits<16>>,
+    turns_done: Reg<Bits<16>>,
+    current: Reg<Turn>,
+    /// There was room for a burst when the queue pair was chosen.
+    has_room: DFF<Bit>,
+    /// It has a rest.
+    is_turn: DFF<Bit>,
     plan: DFF<BurstPlan>,
 }
 
@@ -141,7 +162,9 @@ impl Logic for WqeFetch {
         self.hold_registers();
         StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.spans.tx);
         StreamTx::<WqeBurst>::link(&mut self.bursts, &mut self.burst_queue.tx);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.turn, &mut self.turn_queue.tx);
         self.burst_count.next = self.bursts_done.q.val();
+        self.turn_count.next = self.turns_done.q.val();
         self.slots_used.next = bits::<SLOT_COUNT_BITS>(1 << SLOT_QUEUE_BITS) - self.room.q.val();
         self.line_used.next = self.line.q.val();
         let is_sweeping = self.sweep.val().is_sweeping;
@@ -163,37 +186,33 @@ impl Logic for WqeFetch {
         let is_restart = step == Step::Setup && event.kind == SetupKind::Restart;
         let clears_producer = is_restart && !self.posted_valid.val();
         self.producer.write_enable.next = self.posted_valid.val() || is_sweeping || clears_producer;
-        self.producer.write_address.next = if is_sweeping {
-            sweep_index
-        } else if clears_producer {
-            queue_pair
-        } else {
-            posted.queue_pair
-        };
-        self.producer.write_data.next =
-            if is_sweeping || clears_producer { bits::<WORK_INDEX_BITS>(0) } else { posted.producer_index };
+        let written = select(clears_producer, queue_pair, posted.queue_pair);
+        self.producer.write_address.next = select(is_sweeping, sweep_index, written);
+        let is_cleared = is_sweeping || clears_producer;
+        self.producer.write_data.next = select(is_cleared, bits::<WORK_INDEX_BITS>(0), posted.producer_index);
 
-        // Setup events go first, then resumes, then a burst if there is room for all of it.
+        // Setup events go first, then resumes and rests, then a burst or a turn if there is room for all of it.
         let may_start = step == Step::Idle && !self.has_again.q.val() && !is_sweeping;
         let has_room = self.room.q.val() >= BURST_SLOTS
             && has_line_room(self.line.q.val())
             && self.burst_queue.rx.ready.val()
             && !self.spans.level.val().get_bits::<2>(3).any();
-        let takes_setup = may_start && self.setup.valid.val();
-        let takes_resume = may_start && !self.setup.valid.val() && self.resume.valid.val();
-        let takes_next =
-            may_start && !self.setup.valid.val() && !self.resume.valid.val() && has_room && self.enable.val();
-        self.from_ready_queue.ready.next = takes_next;
-        let chosen = if takes_setup {
-            event.queue_pair
-        } else if takes_resume {
-            resume.queue_pair
-        } else {
-            self.from_ready_queue.beat.val()
+        let current = self.current.q.val();
+        let may_look = self.enable.val() && self.turn_queue.rx.ready.val() && (has_room || !current.goes_on);
+        let offers = Offers {
+            setup: self.setup.valid.val(),
+            resume: self.resume.valid.val(),
+            rest: self.rest.valid.val(),
+            next: current.goes_on || self.from_ready_queue.valid.val(),
         };
-        let first = first_step(takes_setup, takes_resume, takes_next && self.from_ready_queue.valid.val());
+        let takes = taken_first(offers, may_start, may_look);
+        self.from_ready_queue.ready.next = takes.next && !current.goes_on;
+        let next = select(current.goes_on, current.queue_pair, self.from_ready_queue.beat.val());
+        let chosen = chosen_of(takes, event.queue_pair, resume.queue_pair, self.rest.beat.val(), next);
+        let first = first_step(takes, offers.next);
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
+            self.has_room.d.next = has_room;
         }
         // The producer index is read a cycle after the queue pair was chosen: what a doorbell wrote until then
         // is seen.
@@ -205,28 +224,36 @@ impl Logic for WqeFetch {
         self.producer.read_address.next = queue_pair;
         let ring = self.rings.read_data.val();
         let fetched = self.fetched.read_data.val();
-        let written = self.weight.val();
+        let weighed = self.weight.val();
         self.weights.read_enable.next = step == Step::Idle;
         self.weights.read_address.next = chosen;
-        self.weights.write_enable.next = written.valid || is_sweeping;
-        self.weights.write_address.next = select(is_sweeping, sweep_index, written.queue_pair);
-        self.weights.write_data.next = select(is_sweeping, bits::<WEIGHT_BITS>(0), written.weight);
+        self.weights.write_enable.next = weighed.valid || is_sweeping;
+        self.weights.write_address.next = select(is_sweeping, sweep_index, weighed.queue_pair);
+        self.weights.write_data.next = select(is_sweeping, bits::<WEIGHT_BITS>(0), weighed.weight);
         let weight = self.weights.read_data.val();
+        self.rests.read_enable.next = step == Step::Idle;
+        self.rests.read_address.next = chosen;
 
         // The records.
         let plan = self.plan.q.val();
-        let emits = step == Step::Emit && plan.is_due;
+        let is_turn = self.is_turn.q.val();
+        let gives_turn = step == Step::Emit && is_turn;
+        let is_due = step == Step::Emit && plan.is_due && !is_turn;
+        let waits = is_due && !self.has_room.q.val();
+        let emits = is_due && !waits;
         let reads = emits && !plan.is_overrun;
         let is_current = resume.generation == ring.generation;
         let is_taken = !is_restart || clears_producer;
         self.setup.ready.next = step == Step::Setup && is_taken;
         self.resume.ready.next = step == Step::Resume;
+        self.rest.ready.next = step == Step::Rest;
+        self.rests.write_enable.next = is_sweeping || step == Step::Rest || gives_turn;
+        self.rests.write_address.next = select(is_sweeping, sweep_index, queue_pair);
+        self.rests.write_data.next = step == Step::Rest;
         self.rings.write_enable.next = step == Step::Setup || is_sweeping;
         self.rings.write_address.next = select(is_sweeping, sweep_index, queue_pair);
-        self.rings.write_data.next = ring_of(event);
-        if is_sweeping {
-            self.rings.write_data.next.state = bits(QpState::Reset as u64);
-        }
+        let state = select(is_sweeping, bits::<3>(QpState::Reset as u64), event.state);
+        self.rings.write_data.next = Ring { state, ..ring_of(event) };
         self.fetched.write_enable.next =
             is_sweeping || emits || is_restart || (step == Step::Resume && is_current);
         self.fetched.write_address.next = select(is_sweeping, sweep_index, queue_pair);
@@ -236,51 +263,47 @@ impl Logic for WqeFetch {
             _ => Fetched { ..Default::default() },
         };
 
-        // After a setup event there may be something to fetch, whatever has changed.
-        if step == Step::Setup && is_taken {
+        if step == Step::Plan {
+            self.plan.d.next = plan_burst(ring, fetched, self.producer.read_data.val(), weight);
+            self.is_turn.d.next = self.rests.read_data.val();
+        }
+
+        // A queue pair waits for room, goes on with its turn, or returns to the ready queue if there may be something for it.
+        let charge = taken_of(plan, weight);
+        let look = Look { waits, emits, may_go_on: may_go_on(fetched, plan) };
+        let turn = turn_after(current, queue_pair, charge, look);
+        if step == Step::Emit {
+            self.current.d.next = turn;
+        }
+        let has_more = reads && plan.has_more && !fetched.is_single && !turn.goes_on;
+        let returns = match step {
+            Step::Setup => is_taken,
+            Step::Resume => is_current && resume.resumes,
+            Step::Rest => true,
+            Step::Emit => select(is_turn, plan.is_due, has_more),
+            _ => false,
+        };
+        if returns {
             self.again_held.d.next = queue_pair;
             self.has_again.d.next = true;
         }
-        if step == Step::Resume {
-            self.again_held.d.next = queue_pair;
-            self.has_again.d.next = is_current && resume.resumes;
-        }
-        if step == Step::Plan {
-            self.plan.d.next = plan_burst(ring, fetched, self.producer.read_data.val(), weight);
-        }
-        if step == Step::Emit {
-            self.again_held.d.next = queue_pair;
-            self.has_again.d.next = reads && plan.has_more && !fetched.is_single;
-        }
         self.step.d.next = step_after(step, first, is_taken, reads && is_split(plan));
+        self.turn_queue.rx.valid.next = gives_turn;
+        self.turn_queue.rx.beat.next = queue_pair;
+        if gives_turn {
+            self.turns_done.d.next = self.turns_done.q.val() + 1;
+        }
 
         // The burst.
-        let charge = taken_of(plan, weight);
         self.burst_queue.rx.valid.next = emits;
-        self.burst_queue.rx.beat.next = WqeBurst {
-            queue_pair,
-            generation: ring.generation,
-            first_index: fetched.index,
-            count: plan.count,
-            lap: fetched.lap,
-            ends_queue: !plan.has_more,
-            is_overrun: plan.is_overrun,
-            is_single: ends_single(fetched, plan),
-            is_kept: false,
-            weight,
-            charge,
-        };
+        self.burst_queue.rx.beat.next = burst_of(queue_pair, ring, fetched, plan, weight);
         self.spans.rx.valid.next = reads || step == Step::EmitRest;
-        self.spans.rx.beat.next = if step == Step::EmitRest {
-            rest_span(ring.base_page, plan)
-        } else {
-            first_span(ring.base_page, plan)
-        };
+        self.spans.rx.beat.next = span_of(step == Step::EmitRest, ring.base_page, plan);
         if emits {
             self.bursts_done.d.next = self.bursts_done.q.val() + 1;
         }
-        let taken =
-            if reads { bit_cast::<SLOT_COUNT_BITS, 4>(plan.count) } else { bits::<SLOT_COUNT_BITS>(0) };
+        let count = bit_cast::<SLOT_COUNT_BITS, 4>(plan.count);
+        let taken = select(reads, count, bits::<SLOT_COUNT_BITS>(0));
         let returned = bit_cast::<SLOT_COUNT_BITS, 1>(self.slot_returned.val().into());
         self.room.d.next = self.room.q.val() - taken + returned;
         let entered = select(emits, charge, bits::<CHARGE_BITS>(0));

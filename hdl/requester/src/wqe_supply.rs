@@ -5,9 +5,10 @@
 //!              ┌─────────────────────────────────────────┼──────────────────┐
 //!  posted ──┬──┼──────────┐                              v                  │
 //!           └──┼> ready_queue ──> wqe_fetch ─ bursts ─> wqe_pair ───────────┼──> wqe_slot
-//!              │     ^  again ──┘ ^ ^  │                 ^    └─> kept_slots│
-//!  setup ──────┼──────────────────┘ │  └───┐             └───────────┘  ^   │
-//!  resume ─────┼────────────────────┘      v                            │   │
+//!              │     ^  again ──┘ ^ ^ ^│                 ^    └─> kept_slots│
+//!  setup ──────┼──────────────────┘ │ │└───┬─────────┐   └───────────┘  ^   │
+//!  resume ─────┼────────────────────┘ │    v         └──────────────────┼───┼──> turn
+//!  rest ───────┼──────────────────────┘    │                            │   │
 //!  kept_event ─┼───────────────────────────┼────────────────────────────┘   ├──> kept_answer
 //!              └───────────────────────────┼────────────────────────────────┘
 //!                                       wqe_read
@@ -56,6 +57,8 @@ pub struct WqeSupply {
     pub weight: Signal<In, WeightWrite>,
     /// From segment: units of a burst that has left the line.
     pub charge_returned: Signal<In, Bits<CHARGE_BITS>>,
+    /// From segment: a queue pair has the rest of a message, and waits for a turn.
+    pub rest: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// To the host: up to eight slots to read; registered.
     pub wqe_read: StreamTx<HostSpan>,
     /// From the host: slots, in the order of the spans.
@@ -64,6 +67,10 @@ pub struct WqeSupply {
     pub slot_valid: Signal<In, Bit>,
     /// To wqe_parse: slots and their bursts.
     pub wqe_slot: StreamTx<WqeSlot>,
+    /// To segment: the rest of a message has its turn; registered.
+    pub turn: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    /// Turns of rests that ever began, modulo 2^16; registered.
+    pub turn_count: Signal<Out, Bits<16>>,
     /// Bursts that ever began, modulo 2^16: a sum of two registers.
     pub burst_count: Signal<Out, Bits<16>>,
     /// Queue pairs that wait for the fetch of their WQEs.
@@ -105,6 +112,9 @@ impl Logic for WqeSupply {
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
         StreamRx::<SetupEvent>::link(&mut self.setup, &mut self.wqe_fetch.setup);
         StreamRx::<FetchResume>::link(&mut self.resume, &mut self.wqe_fetch.resume);
+        StreamRx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.rest, &mut self.wqe_fetch.rest);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.turn, &mut self.wqe_fetch.turn);
+        self.turn_count.next = self.wqe_fetch.turn_count.val();
         StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
 
         // WqeFetch has reserved the room.

@@ -1,6 +1,6 @@
 //! Rules of [`Segment`](super::Segment) about a message or a turn that begins: which goes first, whether it may
 //! begin, and when wqe_parse is woken (protocol 2.1, design decision 10).
-use super::{LISTED_BITS, QUANTUM, Step};
+use super::{LISTED_BITS, QUANTUM, READY_COUNT_BITS, Step};
 use crate::messages::{
     CheckedWqe, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, QUANTUM_BITS, Retired, Sge, second_sge,
 };
@@ -31,7 +31,7 @@ pub(super) struct Acknowledged {
 pub(super) struct Rest {
     /// Bytes are left.
     pub exists: Bit,
-    /// The queue pair is in the ready queue; perhaps for a message that was dropped.
+    /// The queue pair waits for a turn; perhaps for a message that was dropped.
     pub is_queued: Bit,
     /// WqeParse need not be woken any more.
     pub is_woken: Bit,
@@ -65,7 +65,7 @@ pub(super) struct Rest {
 /// What a message is, besides what is left of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Message {
-    /// The queue pair was in the ready queue when its WQE came.
+    /// The queue pair waits for a turn, and this is not it.
     pub was_queued: Bit,
     /// The first packet of the WQE has not been made.
     pub starts: Bit,
@@ -75,6 +75,8 @@ pub(super) struct Message {
     pub ends_burst: Bit,
     /// There is no packet to send.
     pub sends_nothing: Bit,
+    /// A turn that sends nothing, as the window is closed. What is left waits for another one.
+    pub is_put_off: Bit,
     /// READ or atomic.
     pub is_read: Bit,
     /// Atomic.
@@ -120,21 +122,21 @@ pub(super) struct Window {
 /// Whether a message or a turn begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Admission {
-    /// The WQE waits, as something is left of the message before it.
+    /// Something is left of the message before the WQE, and goes first.
     pub waits: Bit,
     /// The WQE is sent or executed; else it becomes a flushed one, or has its status already.
     pub is_good: Bit,
     /// It takes several packets.
     pub is_split: Bit,
-    /// A turn begins.
-    pub begins_turn: Bit,
+    /// What is left of a message goes on.
+    pub goes_on: Bit,
     /// WqeParse is woken now.
     pub wakes: Bit,
     /// WqeParse need not be woken any more.
     pub is_woken: Bit,
 }
 
-/// Chooses between a turn of the ready queue and a WQE: WQEs go first until they have had a quantum. `share` is
+/// Chooses between a turn and a WQE: WQEs go first until they have had a quantum. `share` is
 /// what they have had, in units of 64 bytes.
 #[kernel]
 pub(super) fn takes_turn(has_turn: Bit, has_wqe: Bit, share: Bits<9>) -> Bit {
@@ -195,11 +197,10 @@ pub(super) fn is_near_end(length: Bits<32>, window: Window, is_alone: Bit) -> Bi
     length <= QUANTUM || (length <= 2 * QUANTUM && is_alone && window.is_half_open)
 }
 
-/// Decides whether a message begins, or a turn of one; `is_alone` says that no other queue pair is in the ready
-/// queue.
+/// Decides whether a message begins, or the rest of one goes on; `is_alone` says that no other queue pair has a rest.
 #[kernel]
 pub(super) fn admit(
-    is_turn: Bit,
+    is_rest: Bit,
     wqe: CheckedWqe,
     life: Life,
     rest: Rest,
@@ -211,60 +212,67 @@ pub(super) fn admit(
     let is_success = wqe.completion.status == CompletionStatus::Success as u64;
     let is_good = is_served && is_success && !wqe.header.is_empty;
     let has_one_packet = wqe.kind.is_read || wqe.kind.is_local || wqe.plan.first_psn == wqe.header.last_psn;
-    // An empty one, the end of a burst, has nothing to wait for; WQEs of others are behind it.
-    let waits = !is_turn && rest.exists && !wqe.header.is_empty;
-    let begins_turn = is_turn && rest.exists && window.is_open;
+    // An empty one, the end of a burst, has nothing to wait for.
+    let waits = !is_rest && rest.exists && !wqe.header.is_empty;
+    let goes_on = is_rest && rest.exists && window.is_open;
     // WqeParse accepts no WQE until it is woken.
-    let holds = select(is_turn, !rest.is_woken, wqe.plan.is_long && !wqe.header.is_empty);
-    let is_near = is_near_end(select(is_turn, rest.length, wqe.length), window, is_alone);
-    let ends_hold = holds && (is_near || (!is_turn && !is_good));
-    let begins = !is_turn || begins_turn;
+    let holds = select(is_rest, !rest.is_woken, wqe.plan.is_long && !wqe.header.is_empty);
+    let is_near = is_near_end(select(is_rest, rest.length, wqe.length), window, is_alone);
+    let ends_hold = holds && (is_near || (!is_rest && !is_good));
+    let begins = !is_rest || goes_on;
     Admission {
         waits,
         is_good,
         is_split: is_good && !has_one_packet,
-        begins_turn,
+        goes_on,
         // WqeParse has forgotten a message of an older epoch, and may wait for another one.
-        wakes: ends_hold && !waits && begins && (is_turn || wqe.header.epoch == epoch),
+        wakes: ends_hold && !waits && begins && (is_rest || wqe.header.epoch == epoch),
         is_woken: !holds || (ends_hold && begins),
     }
 }
 
-/// Says what follows when a message, or what is left of one, is there.
+/// Says what follows when a message, or what is left of one, is there. A turn that can send nothing is an empty packet; a
+/// WQE behind what can send nothing now is looked at again.
 #[kernel]
-pub(super) fn step_after_load(
-    is_turn: Bit,
-    has_rest: Bit,
-    window: Window,
-    is_listed: Bit,
-    admission: Admission,
-) -> Step {
-    if admission.waits || (is_turn && !has_rest) {
-        Step::Idle
-    } else if is_turn && !window.is_open {
-        Step::Store
-    } else if !is_turn && is_listed {
+pub(super) fn step_after_load(is_turn: Bit, is_rest: Bit, is_listed: Bit, admission: Admission) -> Step {
+    if is_rest {
+        match (admission.goes_on, is_turn) {
+            (true, _) => Step::Plan,
+            (false, true) => Step::Make,
+            (false, false) => Step::Idle,
+        }
+    } else if admission.waits {
+        Step::Load
+    } else if is_listed {
         Step::Fill
-    } else if is_turn || admission.is_split {
+    } else if admission.is_split {
         Step::Plan
     } else {
         Step::Make
     }
 }
 
-/// The message that begins, or goes on with a turn.
+/// The message that begins, or goes on.
 #[kernel]
-pub(super) fn message_of(is_turn: Bit, wqe: CheckedWqe, was_queued: Bit, is_good: Bit) -> Message {
-    let is_read = !is_turn && wqe.kind.is_read;
+pub(super) fn message_of(
+    is_turn: Bit,
+    is_rest: Bit,
+    wqe: CheckedWqe,
+    rest: Rest,
+    admission: Admission,
+) -> Message {
+    let is_new = !is_rest;
+    let is_read = is_new && wqe.kind.is_read;
     Message {
-        was_queued: !is_turn && was_queued,
-        starts: !is_turn,
-        is_continued: !is_turn && wqe.plan.is_continued,
-        ends_burst: wqe.header.ends_burst && !is_turn,
-        sends_nothing: !is_turn && (!is_good || wqe.kind.is_local),
+        was_queued: !is_turn && rest.is_queued,
+        starts: is_new,
+        is_continued: is_new && wqe.plan.is_continued,
+        ends_burst: is_new && wqe.header.ends_burst,
+        sends_nothing: select(is_rest, !admission.goes_on, !admission.is_good || wqe.kind.is_local),
+        is_put_off: is_rest && rest.exists && !admission.goes_on,
         is_read,
         is_atomic: is_read && wqe.kind.is_atomic,
-        is_local: !is_turn && is_good && wqe.kind.is_local,
+        is_local: is_new && admission.is_good && wqe.kind.is_local,
     }
 }
 
@@ -343,14 +351,13 @@ pub(super) fn dropped(work: Work) -> Work {
     Work { message: Message { sends_nothing: true, is_local: false, ..work.message }, ..work }
 }
 
-/// Record of a queue pair whose message has left, or waits for its turn.
+/// Record of a queue pair whose message has left, or waits for its turn; `was_queued` if the queue pair waited for one.
 #[kernel]
-pub(super) fn stored(current: Rest, has_ended: Bit) -> Rest {
-    Rest { exists: !has_ended, is_queued: !has_ended, ..current }
+pub(super) fn stored(current: Rest, has_ended: Bit, was_queued: Bit) -> Rest {
+    Rest { exists: !has_ended, is_queued: !has_ended || was_queued, ..current }
 }
 
-/// Record of a queue pair after an event. One whose message was dropped stays in the ready queue until its turn
-/// comes.
+/// Record of a queue pair after an event. One whose message was dropped still has its turn.
 #[kernel]
 pub(super) fn after_event(rest: Rest, event: SetupEvent) -> Rest {
     Rest { exists: rest.exists && !drops(event), ..rest }
@@ -371,10 +378,14 @@ pub(super) fn current(rest: Rest, epoch: Bits<EPOCH_BITS>) -> Rest {
     Rest { exists: rest.exists && rest.epoch == epoch, ..rest }
 }
 
-/// Record of a queue pair of which nothing is left.
+/// Queue pairs that wait for a turn, after one has begun to wait, and one has had its turn.
 #[kernel]
-pub(super) fn nothing_of(rest: Rest) -> Rest {
-    Rest { exists: false, is_queued: false, ..rest }
+pub(super) fn waiting_after(
+    waiting: Bits<READY_COUNT_BITS>,
+    begins: Bit,
+    ends: Bit,
+) -> Bits<READY_COUNT_BITS> {
+    waiting + bit_cast::<READY_COUNT_BITS, 1>(begins.into()) - bit_cast::<READY_COUNT_BITS, 1>(ends.into())
 }
 
 /// Packets of a quantum.
@@ -389,27 +400,23 @@ pub(super) fn quantum_packets(code: Bits<3>) -> Bits<7> {
     }
 }
 
-/// The message or turn that begins.
+/// The message that begins, or goes on.
 #[kernel]
-pub(super) fn begin_work(is_turn: Bit, wqe: CheckedWqe, rest: Rest, admission: Admission) -> Work {
-    let message = message_of(is_turn, wqe, rest.is_queued, admission.is_good);
+pub(super) fn begin_work(
+    is_turn: Bit,
+    is_rest: Bit,
+    wqe: CheckedWqe,
+    rest: Rest,
+    admission: Admission,
+) -> Work {
+    let message = message_of(is_turn, is_rest, wqe, rest, admission);
     let whole = rest_of(wqe);
-    let left = select(is_turn, rest, whole);
+    let left = select(is_rest, rest, whole);
     Work {
         rest: Rest { is_woken: admission.is_woken, ..left },
         message,
-        parts: only_parts(wqe, message, !is_turn && !admission.is_split),
+        parts: only_parts(wqe, message, !is_rest && !admission.is_split),
         packets_left: quantum_packets(left.path_mtu),
-    }
-}
-
-/// Says whether the WQE at the input waits for the ready queue, after a step.
-#[kernel]
-pub(super) fn blocked_after(step: Step, is_blocked: Bit, waits: Bit) -> Bit {
-    match step {
-        Step::Load => waits,
-        Step::Setup | Step::Store => false,
-        _ => is_blocked,
     }
 }
 

@@ -17,6 +17,7 @@ use rnic_messages::packet::EXTENDED_BITS;
 use rnic_messages::path::pmtu_bytes;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::transmit::{WIRE_UNIT_BITS, wire_units};
 
 /// Access requests of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -325,10 +326,10 @@ pub(super) fn after_listed(work: Work, taken: Taken, ends: Bit) -> Work {
     }
 }
 
-/// Says what follows a packet: the ready queue where a turn ends, or where a message goes on in turns.
+/// Says what follows a packet: the record, where the rest of a message has ended or a message goes on in turns.
 #[kernel]
-pub(super) fn step_after_packet(has_ended: Bit, is_turn: Bit, ends: Bit) -> Step {
-    if has_ended && !is_turn {
+pub(super) fn step_after_packet(has_ended: Bit, is_rest: Bit, ends: Bit) -> Step {
+    if has_ended && !is_rest {
         Step::Idle
     } else if ends {
         Step::Store
@@ -353,8 +354,9 @@ pub(super) fn step_after_make(has_second: Bit, walks: Bit, after: Step) -> Step 
 /// more than its payload.
 #[kernel]
 pub(super) fn share_after(share: Bits<9>, work: Work) -> Bits<9> {
-    let got = select(work.message.sends_nothing, bits::<7>(0), work.parts.payload.get_bits::<7>(6));
-    select(share.get_bit(QUANTUM_BITS - 6), share, share + bit_cast::<9, 7>(got) + 1)
+    let payload = select(work.message.sends_nothing, bits::<13>(0), work.parts.payload);
+    let units = bit_cast::<9, WIRE_UNIT_BITS>(wire_units(payload));
+    select(share.get_bit(QUANTUM_BITS - 6), share, share + units)
 }
 
 /// What WQEs have had after a cycle: a turn that is loaded begins a new count, and a packet of a WQE adds to it.

@@ -1,12 +1,12 @@
 //! Decisions of the block about one burst.
 use super::{LINE_BITS, Step};
-use crate::messages::{BURST_SLOTS, FetchResume, LAP_BITS};
-use crate::weight::{CHARGE_BITS, CHARGE_MAX, WEIGHT_BITS, charge_of, most_slots};
+use crate::messages::{BURST_SLOTS, FetchResume, LAP_BITS, WqeBurst};
+use crate::weight::{CHARGE_BITS, CHARGE_MAX, QUANTUM_UNITS, WEIGHT_BITS, charge_of, most_slots};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::host::HostSpan;
 use rnic_messages::setup::SetupEvent;
-use rnic_messages::sizes::{GENERATION_BITS, WORK_INDEX_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
 /// Bits of the offset of a slot in its ring.
 pub(super) const OFFSET_BITS: usize = rnic_layout::limits::SEND_SLOTS_LOG2_MAX as usize;
@@ -37,6 +37,8 @@ pub(super) struct Fetched {
     pub overlaps: Bit,
     /// Messages are sent again, in SQD too.
     pub replays: Bit,
+    /// No burst was requested since wqe_parse has told where to continue. It may soon stop again.
+    pub is_resumed: Bit,
     /// How often wqe_parse has moved the index.
     pub lap: Bits<LAP_BITS>,
 }
@@ -58,14 +60,71 @@ pub(super) struct BurstPlan {
     pub to_end: Bits<4>,
 }
 
-/// Chooses what an idle block does: events go before resumes, and resumes before bursts.
+/// The turn of the queue pair that had the last burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Turn {
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// It has the next burst, too.
+    pub goes_on: Bit,
+    /// Units that it has had.
+    pub units: Bits<CHARGE_BITS>,
+}
+
+/// What an idle block may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Offers {
+    pub setup: Bit,
+    pub resume: Bit,
+    /// A queue pair has the rest of a message.
+    pub rest: Bit,
+    /// A queue pair is in the ready queue, or goes on with its turn.
+    pub next: Bit,
+}
+
+/// Which of them it takes; one at most.
 #[kernel]
-pub(super) fn first_step(takes_setup: Bit, takes_resume: Bit, takes_next: Bit) -> Step {
-    if takes_setup {
+pub(super) fn taken_first(offers: Offers, may_start: Bit, may_begin: Bit) -> Offers {
+    let setup = may_start && offers.setup;
+    let resume = may_start && offers.resume && !offers.setup;
+    let rest = may_start && offers.rest && !offers.setup && !offers.resume;
+    Offers {
+        setup,
+        resume,
+        rest,
+        next: may_start && may_begin && !offers.setup && !offers.resume && !offers.rest,
+    }
+}
+
+/// The queue pair of what it takes.
+#[kernel]
+pub(super) fn chosen_of(
+    takes: Offers,
+    setup: Bits<QUEUE_PAIR_BITS>,
+    resume: Bits<QUEUE_PAIR_BITS>,
+    rest: Bits<QUEUE_PAIR_BITS>,
+    next: Bits<QUEUE_PAIR_BITS>,
+) -> Bits<QUEUE_PAIR_BITS> {
+    if takes.setup {
+        setup
+    } else if takes.resume {
+        resume
+    } else if takes.rest {
+        rest
+    } else {
+        next
+    }
+}
+
+/// Chooses what an idle block does.
+#[kernel]
+pub(super) fn first_step(takes: Offers, has_next: Bit) -> Step {
+    if takes.setup {
         Step::Setup
-    } else if takes_resume {
+    } else if takes.resume {
         Step::Resume
-    } else if takes_next {
+    } else if takes.rest {
+        Step::Rest
+    } else if takes.next && has_next {
         Step::Read
     } else {
         Step::Idle
@@ -159,6 +218,37 @@ pub(super) fn line_after(
     line + bit_cast::<LINE_BITS, CHARGE_BITS>(entered) - bit_cast::<LINE_BITS, CHARGE_BITS>(left)
 }
 
+/// Says whether a queue pair may have another burst in the same turn. One that wqe_parse has just resumed has a single
+/// burst, since it may be stopped again before its next turn.
+#[kernel]
+pub(super) fn may_go_on(fetched: Fetched, plan: BurstPlan) -> Bit {
+    plan.has_more && !plan.is_overrun && !fetched.is_single && !fetched.is_resumed
+}
+
+/// What has become of a queue pair that was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Look {
+    /// There is a burst, and no room for it.
+    pub waits: Bit,
+    /// It has had a burst.
+    pub emits: Bit,
+    /// It may have another one in the same turn.
+    pub may_go_on: Bit,
+}
+
+/// The turn after a queue pair was looked at, which goes on until it has had a quantum.
+#[kernel]
+pub(super) fn turn_after(
+    turn: Turn,
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    charge: Bits<CHARGE_BITS>,
+    look: Look,
+) -> Turn {
+    let units = turn.units + select(look.emits, charge, bits::<CHARGE_BITS>(0));
+    let goes_on = look.waits || (look.emits && look.may_go_on && units < QUANTUM_UNITS);
+    Turn { queue_pair, goes_on, units: select(goes_on, units, bits::<CHARGE_BITS>(0)) }
+}
+
 /// The record after a burst. The burst overlaps the next one, if there is one, by its last slot.
 #[kernel]
 pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
@@ -173,6 +263,7 @@ pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
         index: fetched.index + bit_cast::<WORK_INDEX_BITS, 4>(advance),
         is_stopped: plan.is_overrun || ends_single(fetched, plan),
         is_single: false,
+        is_resumed: false,
         overlaps: select(plan.is_overrun, fetched.overlaps, plan.has_more),
         ..fetched
     }
@@ -180,7 +271,7 @@ pub(super) fn after_burst(fetched: Fetched, plan: BurstPlan) -> Fetched {
 
 /// Says whether wqe_parse will request what was posted after a burst.
 #[kernel]
-pub(super) fn ends_single(fetched: Fetched, plan: BurstPlan) -> Bit {
+fn ends_single(fetched: Fetched, plan: BurstPlan) -> Bit {
     fetched.is_single && plan.has_more && !plan.is_overrun
 }
 
@@ -193,6 +284,7 @@ pub(super) fn after_resume(fetched: Fetched, resume: FetchResume) -> Fetched {
         is_single: resume.resumes && resume.is_single,
         overlaps: fetched.overlaps && !resume.resumes,
         replays: resume.replays,
+        is_resumed: resume.resumes,
         lap: resume.lap,
     }
 }
@@ -203,9 +295,41 @@ pub(super) fn is_split(plan: BurstPlan) -> Bit {
     plan.count > plan.to_end
 }
 
+/// The burst as it leaves.
+#[kernel]
+pub(super) fn burst_of(
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    ring: Ring,
+    fetched: Fetched,
+    plan: BurstPlan,
+    weight: Bits<WEIGHT_BITS>,
+) -> WqeBurst {
+    WqeBurst {
+        queue_pair,
+        generation: ring.generation,
+        first_index: fetched.index,
+        count: plan.count,
+        lap: fetched.lap,
+        ends_queue: !plan.has_more,
+        is_overrun: plan.is_overrun,
+        is_single: ends_single(fetched, plan),
+        is_kept: false,
+        weight,
+        charge: taken_of(plan, weight),
+    }
+}
+
+/// The slots of a burst: those up to the end of the ring, or the rest of them at its beginning.
+#[kernel]
+pub(super) fn span_of(is_rest: Bit, base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
+    let rest = rest_span(base_page, plan);
+    let first = first_span(base_page, plan);
+    select(is_rest, rest, first)
+}
+
 /// The slots of a burst up to the end of the ring.
 #[kernel]
-pub(super) fn first_span(base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
+fn first_span(base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
     let page = base_page + bit_cast::<52, 9>(plan.offset.get_bits::<9>(6));
     let count = select(is_split(plan), plan.to_end, plan.count);
     HostSpan {
@@ -216,7 +340,7 @@ pub(super) fn first_span(base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
 
 /// The slots of a burst from the beginning of the ring.
 #[kernel]
-pub(super) fn rest_span(base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
+fn rest_span(base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
     HostSpan {
         address: cat!(base_page, bits::<12>(0)),
         length: cat!(bits::<3>(0), plan.count - plan.to_end, bits::<6>(0)),
@@ -237,20 +361,33 @@ mod tests {
 
     #[test]
     fn a_burst_is_read_planned_and_emitted() {
-        for (setup, resume, next, expected) in [
-            (true, true, true, Step::Setup),
-            (false, true, true, Step::Resume),
-            (false, false, true, Step::Read),
-            (false, false, false, Step::Idle),
+        for (setup, resume, rest, next, expected) in [
+            (true, true, true, true, Step::Setup),
+            (false, true, true, true, Step::Resume),
+            (false, false, true, true, Step::Rest),
+            (false, false, false, true, Step::Read),
+            (false, false, false, false, Step::Idle),
         ] {
-            let first = first_step(setup, resume, next);
-            assert_eq!(first, expected);
-            assert_eq!(step_after(Step::Idle, first, false, false), expected);
+            let offers = Offers { setup, resume, rest, next };
+            for (may_start, may_begin) in [(false, false), (false, true), (true, false), (true, true)] {
+                let takes = taken_first(offers, may_start, may_begin);
+                let begins = may_start && (may_begin || expected != Step::Read);
+                let first = first_step(takes, next);
+                assert_eq!(
+                    first,
+                    if begins { expected } else { Step::Idle },
+                    "{offers:?} {may_start} {may_begin}"
+                );
+                assert_eq!(step_after(Step::Idle, first, false, false), first);
+                let taken = [takes.setup, takes.resume, takes.rest, takes.next && next];
+                assert_eq!(taken.iter().filter(|taken| **taken).count(), usize::from(first != Step::Idle));
+            }
         }
         for (step, is_taken, is_split, expected) in [
             (Step::Setup, false, false, Step::Setup),
             (Step::Setup, true, false, Step::Idle),
             (Step::Resume, false, false, Step::Idle),
+            (Step::Rest, false, true, Step::Idle),
             (Step::Read, false, true, Step::Plan),
             (Step::Plan, false, true, Step::Emit),
             (Step::Emit, false, false, Step::Idle),
@@ -317,13 +454,13 @@ mod tests {
         for (weight, posted, count, has_more, charge) in [
             (0, 3, 3, false, 3),
             (0, 9, 8, true, 7),
-            (3, 8, 8, false, 64),
-            (4, 5, 5, false, 80),
-            (4, 6, 5, true, 64),
-            (5, 3, 3, false, 96),
-            (6, 2, 2, false, 128),
-            (6, 3, 2, true, 64),
-            (6, 60, 2, true, 64),
+            (4, 8, 8, false, 128),
+            (5, 5, 5, false, 160),
+            (5, 6, 5, true, 128),
+            (6, 3, 3, false, 192),
+            (7, 2, 2, false, 256),
+            (7, 3, 2, true, 128),
+            (7, 60, 2, true, 128),
         ] {
             let name = format!("weight {weight}, {posted} slots");
             let plan = plan_burst(ring(QpState::ReadyToSend, 6), fetched(5), bits(5 + posted), bits(weight));
@@ -341,11 +478,49 @@ mod tests {
 
     #[test]
     fn a_burst_begins_only_if_the_line_has_room_for_any() {
-        for (line, expected) in [(0, true), (383, true), (384, false), (511, false)] {
+        for (line, expected) in [(0, true), (767, true), (768, false), (1023, false)] {
             assert_eq!(has_line_room(bits(line)), expected, "{line} units");
         }
-        assert_eq!(line_after(bits(383), bits(128), bits(0)).to_u64(), 511);
-        assert_eq!(line_after(bits(100), bits(64), bits(128)).to_u64(), 36);
+        assert_eq!(line_after(bits(767), bits(256), bits(0)).to_u64(), 1023);
+        assert_eq!(line_after(bits(300), bits(64), bits(256)).to_u64(), 108);
+    }
+
+    #[test]
+    fn a_turn_goes_on_until_it_has_a_quantum() {
+        let more = BurstPlan { is_due: true, has_more: true, ..BurstPlan::default() };
+        let plain = fetched(5);
+        for (name, fetched, plan, expected) in [
+            ("more was posted", plain, more, true),
+            ("no more was posted", plain, BurstPlan { has_more: false, ..more }, false),
+            ("an overrun", plain, BurstPlan { is_overrun: true, ..more }, false),
+            ("a single burst", Fetched { is_single: true, ..plain }, more, false),
+            ("wqe_parse has just resumed it", Fetched { is_resumed: true, ..plain }, more, false),
+        ] {
+            assert_eq!(may_go_on(fetched, plan), expected, "{name}");
+        }
+        let resume = FetchResume { resumes: true, ..FetchResume::default() };
+        assert!(after_resume(plain, resume).is_resumed);
+        assert!(!after_burst(after_resume(plain, resume), more).is_resumed);
+        let burst = Look { emits: true, may_go_on: true, waits: false };
+        let last = Look { may_go_on: false, ..burst };
+        let waits = Look { waits: true, emits: false, may_go_on: true };
+        let nothing = Look { waits: false, ..waits };
+        // Units before, those of the burst; whether it goes on, and units after.
+        for (before, charge, look, expected) in [
+            (0, 7, burst, (true, 7)),
+            (119, 7, burst, (true, 126)),
+            (121, 7, burst, (false, 0)),
+            (0, 128, burst, (false, 0)),
+            (7, 7, last, (false, 0)),
+            (0, 128, waits, (true, 0)),
+            (7, 7, waits, (true, 7)),
+            (7, 7, nothing, (false, 0)),
+        ] {
+            let turn = Turn { queue_pair: bits(3), goes_on: before != 0, units: bits(before) };
+            let after = turn_after(turn, bits(4), bits(charge), look);
+            assert_eq!((after.goes_on, after.units.to_u64()), expected, "{before} + {charge}");
+            assert_eq!(after.queue_pair, 4);
+        }
     }
 
     #[test]

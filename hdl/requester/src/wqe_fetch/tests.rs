@@ -20,6 +20,10 @@ struct Queue {
     replays: bool,
     lap: u64,
     weight: u64,
+    is_resumed: bool,
+    has_rest: bool,
+    /// Units that it has had in its turn.
+    units: u64,
 }
 
 #[derive(Default)]
@@ -27,23 +31,39 @@ struct Expected {
     bursts: VecDeque<WqeBurst>,
     spans: VecDeque<HostSpan>,
     again: VecDeque<u64>,
+    turns: VecDeque<u64>,
+    /// Queue pair that has the next burst, too.
+    current: Option<u64>,
     /// Units of the bursts in the line to segment.
     line: VecDeque<u64>,
 }
 
 impl Queue {
-    /// Takes a turn; returns the slots requested.
-    fn turn(&mut self, number: u64, expected: &mut Expected) -> u64 {
+    /// What happens when it is looked at; returns the slots requested.
+    fn turn(&mut self, number: u64, has_room: bool, expected: &mut Expected) -> u64 {
         let available = self.producer.wrapping_sub(self.index);
         let is_active = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
             .map(|s| s as u64)
             .contains(&self.state);
         let is_again = self.replays && self.state == QpState::SendQueueDrain as u64;
-        if !(is_active || is_again) || self.is_stopped || available == 0 {
+        let is_due = (is_active || is_again) && !self.is_stopped && available != 0;
+        let units = std::mem::take(&mut self.units);
+        if std::mem::take(&mut self.has_rest) {
+            expected.turns.push_back(number);
+            if is_due {
+                expected.again.push_back(number);
+            }
+            return 0;
+        }
+        if !is_due {
+            return 0;
+        }
+        if !has_room {
+            (expected.current, self.units) = (Some(number), units);
             return 0;
         }
         let is_overrun = available > self.slots + u16::from(self.overlaps);
-        let most = 1 + [7, 7, 7, 7, 4, 2, 1][self.weight as usize];
+        let most = 1 + [7, 7, 7, 7, 7, 4, 2, 1][self.weight as usize];
         let has_more = available > most;
         let count = available.min(most);
         let charge = if is_overrun { 0 } else { u64::from(count - u16::from(has_more)) << self.weight };
@@ -61,6 +81,7 @@ impl Queue {
             weight: bits(self.weight),
             charge: bits(charge),
         });
+        let is_resumed = std::mem::take(&mut self.is_resumed);
         if is_overrun {
             (self.is_stopped, self.is_single) = (true, false);
             return 0;
@@ -78,11 +99,39 @@ impl Queue {
         self.overlaps = has_more;
         self.index = self.index.wrapping_add(count - u16::from(self.overlaps));
         if self.overlaps && !self.is_single {
-            expected.again.push_back(number);
+            if units + charge < 128 && !is_resumed {
+                (expected.current, self.units) = (Some(number), units + charge);
+            } else {
+                expected.again.push_back(number);
+            }
         }
         self.is_stopped = self.is_single && self.overlaps;
         self.is_single = false;
         count.into()
+    }
+}
+
+/// What has been seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Slots that were requested and have not returned.
+    under_way: u64,
+    bursts: u64,
+    wraps: usize,
+    overruns: usize,
+    /// Looks that found no room.
+    waits: u64,
+}
+
+/// A queue pair is looked at.
+fn looks(number: u64, has_room: bool, queues: &mut [Queue; 4], expected: &mut Expected, seen: &mut Seen) {
+    let (spans, bursts) = (expected.spans.len(), expected.bursts.len());
+    seen.under_way += queues[number as usize].turn(number, has_room, expected);
+    seen.waits += u64::from(!has_room && expected.current.is_some());
+    seen.wraps += usize::from(expected.spans.len() == spans + 2);
+    if expected.bursts.len() > bursts {
+        seen.bursts += 1;
+        seen.overruns += usize::from(expected.bursts.back().unwrap().is_overrun);
     }
 }
 
@@ -101,15 +150,33 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
         let mut bench = Bench::clocked(WqeFetch::default(), |block| &mut block.clock).in_lock_step();
         let (mut setup, mut turns) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
         let mut schedule = Source::of_tokens([], stalls);
+        let mut rests = Source::of_tokens([], stalls);
+        let mut given = Sink::new(stalls);
         let (mut spans, mut bursts, mut again) =
             (Sink::new(stalls), Sink::new(stalls), Sink::new(Stalls::Sink));
         let mut queues = [Queue::default(); 4];
         let mut expected = Expected::default();
-        let (mut under_way, mut most, mut burst_count, mut wraps, mut overruns) = (0, 0, 0u64, 0, 0);
+        let mut seen = Seen::default();
+        let mut most = 0;
+        let (mut rest_count, mut turn_count, mut goes_on) = (0, 0, 0);
+        let (mut from_queue, mut was_enabled, mut new_weight) = (None, false, None);
         let mut heaviest = 0;
         // Queue pair 0 always has WQEs to fetch at first. Slots return seldom then, so that the queue of slots is the limit
         // with every seed, and after it the line is, since what was counted returns seldom.
         for cycle in 0..8_000 {
+            // A queue pair was chosen in the cycle before: from the ready queue, or to go on with its turn.
+            if bench.block.step.q.val() == Step::Read {
+                assert!(was_enabled, "a queue pair is looked at while nothing may begin");
+                goes_on += u64::from(from_queue.is_none());
+                let number = from_queue.take().or_else(|| expected.current.take());
+                assert_eq!(number, Some(bench.block.queue_pair.q.val().to_u64()));
+                let has_room = bench.block.has_room.q.val();
+                looks(number.unwrap(), has_room, &mut queues, &mut expected, &mut seen);
+            }
+            if let Some((number, weight)) = new_weight {
+                let queue: &mut Queue = &mut queues[number];
+                queue.weight = weight;
+            }
             let begins = cycle < 40 || (4_000..4_040).contains(&cycle);
             let number = if cycle >= 40 && begins { 0 } else { random.random_range(0..4usize) };
             let fetches = |number: usize| cycle < 6_000 && number == 0;
@@ -148,6 +215,11 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             if schedule.is_done() {
                 schedule.push(bits(number as u64));
             }
+            // Segment says so once for each turn that it has seen.
+            let rest = random.random_range(0..4usize);
+            if rests.is_done() && !queues[rest].has_rest && random.random_bool(0.01) {
+                rests.push(bits(rest as u64));
+            }
             let posted = random.random_range(0..4usize);
             let queue = queues[posted];
             let room = queue.slots.saturating_sub(queue.producer.wrapping_sub(queue.index));
@@ -163,17 +235,17 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 queue_pair: bits(posted as u64),
                 producer_index: bits(queue.producer.wrapping_add(step).into()),
             };
-            let returns = under_way > 0 && random.random_bool(if cycle < 4_000 { 0.02 } else { 0.9 });
+            let returns = seen.under_way > 0 && random.random_bool(if cycle < 4_000 { 0.02 } else { 0.9 });
             bench.block.slot_returned.next = returns;
             let leaves = if (4_000..6_000).contains(&cycle) { 0.005 } else { 0.3 };
             let charge = expected.line.front().copied().filter(|_| random.random_bool(leaves));
             bench.block.charge_returned.next = bits(charge.unwrap_or(0));
             let weighed = random.random_range(0..4usize);
             let is_weighed = cycle > 2_000 && random.random_bool(0.02);
-            let weight = is_weighed.then(|| random.random_range(0..7u64));
+            let weight = is_weighed.then(|| random.random_range(0..8u64));
             bench.block.weight.next = WeightWrite {
                 queue_pair: bits(weighed as u64),
-                weight: bits(weight.unwrap_or(7)),
+                weight: bits(weight.unwrap_or(0)),
                 valid: weight.is_some(),
             };
             let is_enabled = cycle / 250 % 8 != 7;
@@ -184,6 +256,8 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             spans.drive(&mut bench.block.wqe_read, &mut random);
             bursts.drive(&mut bench.block.bursts, &mut random);
             again.drive(&mut bench.block.again, &mut random);
+            rests.drive(&mut bench.block.rest, &mut random);
+            given.drive(&mut bench.block.turn, &mut random);
             bench.settle();
 
             if rings {
@@ -203,6 +277,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 queue.base = event.path.send_base_page.to_u64() << 12;
                 queue.slots = 1 << event.path.send_slots_log2.to_u64();
                 if event.kind == SetupKind::Restart {
+                    queue.is_resumed = false;
                     (queue.producer, queue.index) = (0, 0);
                     (queue.is_stopped, queue.is_single, queue.overlaps) = (false, false, false);
                     (queue.replays, queue.lap) = (false, 0);
@@ -215,6 +290,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                     queue.is_stopped = !turn.resumes;
                     queue.is_single = turn.resumes && turn.is_single;
                     (queue.replays, queue.lap) = (turn.replays, turn.lap.to_u64());
+                    queue.is_resumed = turn.resumes;
                     if turn.resumes {
                         queue.index = turn.slot_index.to_u64() as u16;
                         queue.overlaps = false;
@@ -223,29 +299,30 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 }
             }
             if let Some(next) = next {
-                assert!(is_enabled, "a turn is taken while nothing may be begun");
-                let spans_before = expected.spans.len();
-                let bursts_before = expected.bursts.len();
-                under_way += queues[next.to_u64() as usize].turn(next.to_u64(), &mut expected);
-                wraps += usize::from(expected.spans.len() == spans_before + 2);
-                if expected.bursts.len() > bursts_before {
-                    burst_count += 1;
-                    overruns += usize::from(expected.bursts.back().unwrap().is_overrun);
-                }
+                assert_eq!(expected.current, None, "a queue pair goes on with its turn");
+                from_queue = Some(next.to_u64());
             }
+            was_enabled = is_enabled;
             // What is written in the cycle in which a queue pair is chosen is seen by its next burst.
-            if let Some(weight) = weight {
-                queues[weighed].weight = weight;
+            new_weight = weight.map(|weight| (weighed, weight));
+            if rests.sample(&bench.block.rest) {
+                queues[bench.block.rest.beat.val().to_u64() as usize].has_rest = true;
+                expected.again.push_back(bench.block.rest.beat.val().to_u64());
+                rest_count += 1;
             }
-            under_way -= u64::from(returns);
-            assert!(under_way <= 1 << SLOT_QUEUE_BITS);
+            if let Some(number) = given.sample(&bench.block.turn) {
+                assert_eq!(Some(number.to_u64()), expected.turns.pop_front());
+                turn_count += 1;
+            }
+            seen.under_way -= u64::from(returns);
+            assert!(seen.under_way <= 1 << SLOT_QUEUE_BITS);
             let line: u64 = expected.line.iter().sum();
             assert!(line <= 1 << LINE_BITS, "{line} units in the line");
             heaviest = heaviest.max(line);
             if charge.is_some() {
                 expected.line.pop_front();
             }
-            most = most.max(under_way);
+            most = most.max(seen.under_way);
             if let Some(burst) = bursts.sample(&bench.block.bursts) {
                 assert_eq!(Some(burst), expected.bursts.pop_front());
             }
@@ -258,9 +335,12 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             bench.tick();
         }
         assert!(expected.bursts.len() < 80 && expected.spans.len() < 20 && expected.again.len() < 3);
-        assert!(bench.block.burst_count.val().to_u64() + 1 >= burst_count);
-        assert!(burst_count > 60 && wraps > 0 && overruns > 2, "{burst_count} {wraps} {overruns}");
-        assert!(heaviest >= 384, "{heaviest} units: the line was the limit for a while");
+        assert!(bench.block.burst_count.val().to_u64() + 1 >= seen.bursts);
+        assert!(bench.block.turn_count.val().to_u64() >= turn_count);
+        assert!(expected.turns.len() < 4 && turn_count + 8 > rest_count, "{turn_count} {rest_count}");
+        assert!(seen.bursts > 60 && seen.wraps > 0 && seen.overruns > 2, "{seen:?}");
+        assert!(goes_on > 20 && turn_count > 10 && seen.waits > 0, "{goes_on} {turn_count} {seen:?}");
+        assert!(heaviest >= 768, "{heaviest} units: the line was the limit for a while");
         assert!(most > 400, "{most}: the queue of slots was the limit for a while");
     }
 }

@@ -300,12 +300,12 @@ impl Model {
         let is_whole = is_double && slot.has_second;
         // Its length in units, rounded up to a power of two.
         let has_payload = is_plain && !is_read && !is_local;
-        let units = if has_payload { length.div_ceil(256).next_power_of_two().clamp(1, 64) } else { 1 };
+        let units = if has_payload { length.div_ceil(128).next_power_of_two().clamp(1, 128) } else { 1 };
         let before = self.weight;
         self.balance += units as i32 - (1 << self.weight);
-        if !(-32..32).contains(&self.balance) {
+        if !(-64..64).contains(&self.balance) {
             let is_longer = self.balance > 0;
-            self.weight = if is_longer { (self.weight + 1).min(6) } else { self.weight.saturating_sub(1) };
+            self.weight = if is_longer { (self.weight + 1).min(7) } else { self.weight.saturating_sub(1) };
             self.balance = 0;
         }
         let is_heavy = units > 1 && u64::from(before.max(self.weight)) > slot.weight.to_u64() + 1;
@@ -569,7 +569,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         if has_work && !ring.is_stopped && ring.is_active && slots.is_done() {
             let unreadable = if changes > 0.0 { 0.001 } else { 0.0 };
             // Of the weight that the queue pair has, or had.
-            let weight = if changes > 0.0 { random.random_range(0..7) } else { 6 };
+            let weight = if changes > 0.0 { random.random_range(0..8) } else { 7 };
             burst(number, ring, weight, unreadable, &mut random)
                 .into_iter()
                 .for_each(|slot| slots.push(slot));

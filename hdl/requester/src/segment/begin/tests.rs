@@ -33,7 +33,7 @@ fn open() -> Window {
 }
 
 #[test]
-fn wqes_and_the_ready_queue_have_a_quantum_each() {
+fn a_turn_comes_after_a_quantum_of_wqes() {
     // A quantum is 256 units of 64 bytes.
     for (has_turn, has_wqe, share, expected) in [
         (false, false, 0, false),
@@ -84,7 +84,7 @@ fn packets_are_made_in_rts_and_sqd_and_a_new_life_drops_what_is_left() {
         {
             let event = event(kind, 5, state, 3);
             assert_eq!(drops(event), dropping, "{kind:?} {state:?}");
-            // The queue pair stays in the ready queue until its turn.
+            // The queue pair still has its turn.
             assert_eq!(after_event(rest, event), Rest { exists: !dropping, ..rest }, "{kind:?} {state:?}");
         }
     }
@@ -166,8 +166,8 @@ fn a_wqe_is_sent_if_its_queue_pair_sends_and_it_is_right() {
     for (name, wqe, life, is_good, is_split) in rows {
         let admission = admit(false, wqe, life, Rest::default(), open(), true, bits(0));
         assert_eq!((admission.is_good, admission.is_split), (is_good, is_split), "{name}");
-        assert_eq!((admission.waits, admission.begins_turn), (false, false), "{name}");
-        let message = message_of(false, wqe, false, admission.is_good);
+        assert_eq!((admission.waits, admission.goes_on), (false, false), "{name}");
+        let message = message_of(false, false, wqe, Rest::default(), admission);
         assert_eq!(message.sends_nothing, !is_good || wqe.kind.is_local, "{name}");
         assert_eq!(message.is_local, is_good && wqe.kind.is_local, "{name}");
         assert!(message.starts, "{name}");
@@ -188,7 +188,7 @@ fn wqe_parse_is_woken_once_for_each_long_message() {
         |length: u64, is_woken| Rest { exists: true, is_woken, length: bits(length), ..Rest::default() };
     let none = Rest::default();
     let closed = Window::default();
-    // A turn, WQE, what is left, window, alone; woken now, need not be woken any more.
+    // A rest, WQE, what is left, window, alone; woken now, need not be woken any more.
     let rows: [(bool, CheckedWqe, Rest, Window, bool, bool, bool); 11] = [
         (false, wqe(2), none, open(), true, false, true),
         (false, long(2 * QUANTUM, 3), none, open(), true, true, true),
@@ -203,40 +203,43 @@ fn wqe_parse_is_woken_once_for_each_long_message() {
         (true, wqe(0), left(QUANTUM, true), open(), false, false, true),
         (true, wqe(0), Rest { exists: false, ..left(QUANTUM, false) }, open(), true, false, false),
     ];
-    for (index, (is_turn, wqe, rest, window, is_alone, wakes, is_woken)) in rows.into_iter().enumerate() {
-        let admission = admit(is_turn, wqe, served(), rest, window, is_alone, bits(0));
-        let stale = admit(is_turn, wqe, served(), rest, window, is_alone, bits(1));
-        assert_eq!(stale.wakes, is_turn && admission.wakes, "a WQE of an older epoch wakes nobody");
+    for (index, (is_rest, wqe, rest, window, is_alone, wakes, is_woken)) in rows.into_iter().enumerate() {
+        let admission = admit(is_rest, wqe, served(), rest, window, is_alone, bits(0));
+        let stale = admit(is_rest, wqe, served(), rest, window, is_alone, bits(1));
+        assert_eq!(stale.wakes, is_rest && admission.wakes, "a WQE of an older epoch wakes nobody");
         assert_eq!((admission.wakes, admission.is_woken), (wakes, is_woken), "row {index}");
-        assert_eq!(admission.begins_turn, is_turn && rest.exists && window.is_open, "row {index}");
-        assert_eq!(begin_work(is_turn, wqe, rest, admission).rest.is_woken, is_woken, "row {index}");
+        assert_eq!(admission.goes_on, is_rest && rest.exists && window.is_open, "row {index}");
+        assert_eq!(begin_work(is_rest, is_rest, wqe, rest, admission).rest.is_woken, is_woken, "row {index}");
     }
 }
 
 #[test]
-fn a_turn_needs_something_left_and_an_open_window() {
+fn a_rest_goes_on_in_its_turn_and_before_a_wqe() {
     let plain = Admission::default();
     let split = Admission { is_split: true, ..plain };
     let waits = Admission { waits: true, ..plain };
-    let closed = Window::default();
-    for (is_turn, has_rest, window, is_listed, admission, expected) in [
-        (false, false, closed, false, plain, Step::Make),
-        (false, false, closed, false, split, Step::Plan),
-        (false, false, closed, true, plain, Step::Fill),
-        (false, false, closed, true, split, Step::Fill),
-        (false, true, open(), true, waits, Step::Idle),
-        (true, false, open(), false, plain, Step::Idle),
-        (true, true, closed, false, plain, Step::Store),
-        (true, true, open(), false, plain, Step::Plan),
-        (true, true, open(), true, plain, Step::Plan),
+    let goes_on = Admission { goes_on: true, ..plain };
+    // A turn, a rest, the WQE at the input has a list.
+    for (is_turn, is_rest, is_listed, admission, expected) in [
+        (false, false, false, plain, Step::Make),
+        (false, false, false, split, Step::Plan),
+        (false, false, true, plain, Step::Fill),
+        (false, false, true, split, Step::Fill),
+        (false, false, true, waits, Step::Load),
+        (false, true, true, goes_on, Step::Plan),
+        (false, true, true, plain, Step::Idle),
+        (true, true, false, plain, Step::Make),
+        (true, true, true, plain, Step::Make),
+        (true, true, false, goes_on, Step::Plan),
+        (true, true, true, goes_on, Step::Plan),
     ] {
-        let step = step_after_load(is_turn, has_rest, window, is_listed, admission);
-        assert_eq!(step, expected, "{is_turn} {has_rest} {window:?} {is_listed}");
+        let step = step_after_load(is_turn, is_rest, is_listed, admission);
+        assert_eq!(step, expected, "{is_turn} {is_rest} {is_listed} {admission:?}");
     }
 }
 
 #[test]
-fn a_turn_goes_on_where_the_last_one_ended_and_a_wqe_begins() {
+fn a_rest_goes_on_where_it_ended_and_a_wqe_begins() {
     let rest = Rest {
         exists: true,
         is_queued: true,
@@ -247,17 +250,27 @@ fn a_turn_goes_on_where_the_last_one_ended_and_a_wqe_begins() {
         ..Rest::default()
     };
     let burst = CheckedWqe { header: WqeHeader { ends_burst: true, ..wqe(2).header }, ..wqe(2) };
-    let admission = Admission { is_good: true, is_split: true, ..Admission::default() };
-    let turn = begin_work(true, burst, rest, admission);
-    assert_eq!(turn.rest, rest);
-    assert_eq!((turn.message, turn.packets_left), (Message::default(), bits(64)));
-    let first = begin_work(false, burst, rest, admission);
+    let admission = Admission { is_good: true, is_split: true, goes_on: true, ..Admission::default() };
+    for is_turn in [false, true] {
+        let work = begin_work(is_turn, true, burst, rest, admission);
+        assert_eq!(work.rest, rest);
+        let message = Message { was_queued: !is_turn, ..Message::default() };
+        assert_eq!((work.message, work.packets_left), (message, bits(64)));
+    }
+    // A turn that sends nothing: the window is closed, or nothing is left.
+    let closed = Admission { goes_on: false, ..admission };
+    for exists in [false, true] {
+        let message = begin_work(true, true, burst, Rest { exists, ..rest }, closed).message;
+        assert_eq!(message, Message { sends_nothing: true, is_put_off: exists, ..Message::default() });
+    }
+    let first = begin_work(false, false, burst, rest, admission);
     assert_eq!(first.rest, rest_of(burst));
     assert_eq!((first.rest.psn, first.rest.packets, first.rest.exists), (bits(0xff_ffff), bits(0), false));
     let message = Message { was_queued: true, starts: true, ends_burst: true, ..Message::default() };
     assert_eq!((first.message, first.packets_left), (message, bits(16)));
     assert!(!first.parts.is_last);
-    assert!(begin_work(false, burst, rest, Admission { is_split: false, ..admission }).parts.is_last);
+    let only = begin_work(false, false, burst, rest, Admission { is_split: false, ..admission });
+    assert!(only.parts.is_last);
 }
 
 #[test]
@@ -289,7 +302,8 @@ fn the_only_packet_takes_all_bytes_of_each_sge_and_a_read_says_which_exist() {
             tail: tail(sge(lengths[1])),
             ..wqe(1)
         };
-        let message = message_of(false, wqe, false, true);
+        let good = Admission { is_good: true, ..Admission::default() };
+        let message = message_of(false, false, wqe, Rest::default(), good);
         let parts = only_parts(wqe, message, true);
         let found = [parts.payload, parts.first, parts.second];
         assert_eq!(found, expected.map(bits::<13>), "{is_read} {is_atomic} {lengths:?}");
@@ -317,21 +331,15 @@ fn a_list_is_stored_before_its_message_is_planned() {
 }
 
 #[test]
-fn what_is_left_is_queued_and_a_wqe_behind_it_waits_until_it_is_stored() {
-    for has_ended in [false, true] {
-        let stored = stored(Rest { psn: bits(9), ..Rest::default() }, has_ended);
-        assert_eq!((stored.exists, stored.is_queued, stored.psn), (!has_ended, !has_ended, bits(9)));
+fn what_is_left_waits_for_one_turn() {
+    // The message has ended, the queue pair waits for a turn already; it waits for one now.
+    for (has_ended, was_queued, is_queued) in
+        [(false, false, true), (false, true, true), (true, false, false), (true, true, true)]
+    {
+        let stored = stored(Rest { psn: bits(9), ..Rest::default() }, has_ended, was_queued);
+        assert_eq!((stored.exists, stored.is_queued, stored.psn), (!has_ended, is_queued, bits(9)));
     }
-    let gone = nothing_of(Rest { exists: true, is_queued: true, psn: bits(9), ..Rest::default() });
-    assert_eq!(gone, Rest { psn: bits(9), ..Rest::default() });
-    for (step, before, waits, after) in [
-        (Step::Load, false, true, true),
-        (Step::Load, true, false, false),
-        (Step::Idle, true, false, true),
-        (Step::Make, false, true, false),
-        (Step::Store, true, true, false),
-        (Step::Setup, true, true, false),
-    ] {
-        assert_eq!(blocked_after(step, before, waits), after, "{step:?}");
+    for (begins, ends, expected) in [(false, false, 5), (true, false, 6), (false, true, 4), (true, true, 5)] {
+        assert_eq!(waiting_after(bits(5), begins, ends).to_u64(), expected);
     }
 }

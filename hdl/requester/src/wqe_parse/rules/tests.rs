@@ -681,15 +681,15 @@ fn a_message_that_was_counted_as_much_lighter_is_awaited() {
     // Weight and balance of the queue pair, weight of the message, weight of its burst; then weight after it, and whether segment
     // is waited for.
     for (weight, balance, message, counted, after, expected) in [
-        (0u64, 0u64, 6, 0, 1, false),
-        (1, 0, 6, 0, 2, true),
-        (1, 0, 6, 1, 2, false),
-        (4, 31, 5, 2, 5, true),
-        (4, 0, 4, 2, 4, true),
-        (4, 0, 4, 3, 4, false),
+        (0u64, 0u64, 7, 0, 1, false),
+        (1, 0, 7, 0, 2, true),
+        (1, 0, 7, 1, 2, false),
+        (5, 63, 6, 3, 6, true),
+        (5, 0, 5, 3, 5, true),
+        (5, 0, 5, 4, 5, false),
         // What has no payload is not, and changes the weight like any other.
-        (4, 0, 0, 0, 4, false),
-        (6, 0, 0, 0, 5, false),
+        (5, 0, 0, 0, 5, false),
+        (7, 0, 0, 0, 6, false),
     ] {
         let estimate = Estimate { weight: bits(weight), balance: bits(balance) };
         let (send, _) = begun();

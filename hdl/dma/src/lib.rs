@@ -17,7 +17,7 @@
 //!
 //! | Block | What it does |
 //! |---|---|
-//! | [`GatherMux`] | requests and READ responses take turns at one gather |
+//! | [`GatherMux`] | requests and READ responses share one gather, byte by byte |
 //! | [`Gather`] | reads the payload of packets to be sent; hands on those whose payload is on the card |
 //! | [`AddressVector`] | adds the addresses of its path to a packet, and drops it if it is stale |
 //! | [`PlaceMux`] | requests of the peer and responses to own READs take turns at one place |

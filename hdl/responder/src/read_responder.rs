@@ -1,7 +1,7 @@
 //! ReadResponder: answers READs, packet by packet, and atomics.
 //!
 //! A READ of 2 GiB is one request, and its responses would block all other queue pairs. So queue pairs with
-//! READs to answer are in a ready queue, and each turn makes responses of 16 KiB at most. A READ waits in a
+//! READs to answer are in a ready queue, and each has responses of 16 KiB in its turn, to one READ or to several. A READ waits in a
 //! slot that its queue pair owns, so admission never waits for the wire (design decision 4). Atomics are
 //! answered between them, in the order of their requests; their results come from
 //! [`Atomics`](crate::atomics::Atomics), and wait in a slot too.
@@ -59,8 +59,9 @@ use crate::messages::{AtomicResult, ReadResponderCounts};
 use effect::{Effect, counts_of, dropped_of, effect_of};
 use finder::DUPLICATE_COUNT;
 use queue::{Change, READY_COUNT_BITS, ReadyPairs};
-use record::{Progress, Response, TURN_LOG2};
+use record::{Progress, Response};
 use replays::ReplayTable;
+use response_queue::ResponseQueue;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -84,17 +85,12 @@ mod queue;
 mod record;
 mod replay;
 mod replays;
+mod response_queue;
 mod sender;
 mod sequencer;
 mod step;
 mod table;
 mod turn;
-
-/// log2 of the responses that wait for their access answers.
-const RESPONSES: usize = 7;
-const RESPONSE_COUNT: usize = RESPONSES + 1;
-/// A turn begins when there is room for all its responses: with at most this many waiting.
-const WAITING_MAX: u64 = 1 << TURN_LOG2;
 
 /// Levels of the pools of READs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -157,7 +153,7 @@ pub struct ReadResponder {
     replays: ReplayTable,
     ready_pairs: ReadyPairs,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
-    responses: Fifo<Response, RESPONSES, RESPONSE_COUNT>,
+    responses: ResponseQueue,
     requests: Fifo<AccessRequest, 3, 4>,
     sender: ResponseSender,
     sequencer: Sequencer,
@@ -199,8 +195,7 @@ impl Logic for ReadResponder {
         self.sequencer.may_store.next = self.replays.may_store.val();
         self.sequencer.may_repeat.next = self.replays.may_repeat.val();
         self.sequencer.is_sought.next = self.replays.is_sought.val();
-        self.sequencer.may_turn.next =
-            self.ready_pairs.has_head.val() && self.responses.level.val() <= WAITING_MAX;
+        self.sequencer.may_turn.next = self.ready_pairs.has_head.val() && self.responses.may_turn.val();
         self.sequencer.ready_pair.next = self.ready_pairs.head.val();
         self.sequencer.may_make.next = self.requests.rx.ready.val() && self.responses.rx.ready.val();
         let chosen = self.sequencer.chosen.val();
@@ -218,8 +213,7 @@ impl Logic for ReadResponder {
         self.table.read_address.next = chosen;
         let (life, noted) = (self.table.life.val(), self.table.noted.val());
         let released = self.ready_pairs.released.val();
-        let progress = self.progresses.read_data.val();
-        let replay = self.replays.replay.val();
+        let (progress, replay) = (self.progresses.read_data.val(), self.replays.replay.val());
 
         // Events. What a turn holds of the queue pair is dropped with its requests.
         let effect: Effect = effect_of(step, event, release, life, released.count != noted.count);
@@ -258,6 +252,7 @@ impl Logic for ReadResponder {
         self.table.fetches.next = loads;
         self.table.fetched.next = select(replay.is_active, replay.slot, oldest);
         self.turn.loads.next = loads;
+        self.turn.goes_on.next = self.ready_pairs.goes_on.val();
         self.turn.queue_pair.next = queue_pair;
         self.turn.life.next = life;
         self.turn.progress.next = progress;
@@ -304,6 +299,7 @@ impl Logic for ReadResponder {
             begins: self.replays.begins.val(),
             aborts,
             continues,
+            goes_on: !self.turn.is_used_up.val(),
             rests: step == Step::Park || (keeps && !continues) || (loads && !has_work),
         };
         self.has_served.d.next = effect.drops || (answers && self.turn.is_last.val());

@@ -3,10 +3,13 @@
 //! ```text
 //!  read ─────────────────────────────────> released ──> one cycle later
 //!  releases, returns, begins, continues ─> released
-//!                        └───────────────> ready queue ──> head
+//!                        ├───────────────> ready queue ──┬─> head
+//!                        └───────────────> first ────────┘
 //! ```
 //!
-//! 1. A queue pair is in the queue, or has its turn, if and only if `is_queued` is set in its record.
+//! 1. A queue pair is in the queue, or is the first, or has its turn, if and only if `is_queued` is set in its record.
+//! 2. One that answers many short requests goes on with its turn until it has had a quantum: it is the first, before
+//!    the queue.
 use super::record::{Released, released_after};
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::Fifo;
@@ -32,6 +35,8 @@ pub(super) struct Change {
     pub aborts: Bit,
     /// Its turn ends, and there is more to answer.
     pub continues: Bit,
+    /// With `continues`: it has not had a quantum, and is the next one.
+    pub goes_on: Bit,
     /// Its turn ends, and there is nothing to answer yet.
     pub rests: Bit,
 }
@@ -47,7 +52,7 @@ fn is_queued_after(released: Released, change: Change) -> Bit {
 #[kernel]
 fn enters(released: Released, change: Change) -> Bit {
     let is_new = (change.releases || change.returns || change.begins) && !released.is_queued;
-    is_new || change.aborts || change.continues
+    is_new || change.aborts || (change.continues && !change.goes_on)
 }
 
 /// Keeps what was released, and whose turn is next.
@@ -73,11 +78,16 @@ pub(super) struct ReadyPairs {
     pub head: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
     /// `head` is valid: a queue pair waits for its turn.
     pub has_head: Signal<Out, Bit>,
+    /// The queue pair that was taken last went on with its turn; registered.
+    pub goes_on: Signal<Out, Bit>,
     /// Queue pairs that wait for their turn.
     pub level: Signal<Out, Bits<READY_COUNT_BITS>>,
 
     records: Memory<Released, QUEUE_PAIR_BITS>,
     queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
+    first: DFF<Bits<QUEUE_PAIR_BITS>>,
+    has_first: Reg<Bit>,
+    was_first: DFF<Bit>,
 }
 
 impl Logic for ReadyPairs {
@@ -99,11 +109,22 @@ impl Logic for ReadyPairs {
         self.records.write_data.next = released_after(released, change.forgets, change.releases, is_queued);
         self.queue.rx.valid.next = enters(released, change);
         self.queue.rx.beat.next = self.record_address.val();
-        self.queue.tx.ready.next = self.takes.val();
+        let has_first = self.has_first.q.val();
+        let takes = self.takes.val();
+        if change.continues && change.goes_on {
+            self.first.d.next = self.record_address.val();
+            self.has_first.d.next = true;
+        }
+        if takes {
+            self.has_first.d.next = false;
+            self.was_first.d.next = has_first;
+        }
+        self.queue.tx.ready.next = takes && !has_first;
         self.released.next = released;
-        self.head.next = self.queue.tx.beat.val();
-        self.has_head.next = self.queue.tx.valid.val();
-        self.level.next = self.queue.level.val();
+        self.head.next = select(has_first, self.first.q.val(), self.queue.tx.beat.val());
+        self.has_head.next = has_first || self.queue.tx.valid.val();
+        self.goes_on.next = self.was_first.q.val();
+        self.level.next = self.queue.level.val() + bit_cast::<READY_COUNT_BITS, 1>(has_first.into());
     }
 }
 
@@ -125,6 +146,7 @@ mod tests {
             (true, Change { begins: true, aborts: true, ..none }, true, true),
             (true, Change { aborts: true, ..none }, true, true),
             (true, Change { continues: true, ..none }, true, true),
+            (true, Change { continues: true, goes_on: true, ..none }, true, false),
             (true, Change { rests: true, ..none }, false, false),
             (true, Change { forgets: true, ..none }, false, false),
             (true, Change { forgets: true, stays: true, ..none }, true, false),

@@ -8,6 +8,7 @@ use rnic_messages::protect::AccessRequest;
 use rnic_messages::read::{READ_COUNT_BITS, ReadRequest};
 use rnic_messages::setup::{SetupEvent, SetupKind, receives};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::transmit::{WIRE_UNIT_BITS, wire_units};
 
 /// BTH opcode of an acknowledge packet.
 pub(super) const ACKNOWLEDGE: u64 = reliable(Operation::Acknowledge);
@@ -27,6 +28,23 @@ const fn reliable(operation: Operation) -> u64 {
 const TURN_BYTES_LOG2: usize = 14;
 /// log2 of the responses of a turn at a PMTU of 256 bytes.
 pub(super) const TURN_LOG2: usize = TURN_BYTES_LOG2 - 8;
+/// Width of units of 64 bytes of the wire, up to those of two turns.
+pub(super) const UNIT_COUNT_BITS: usize = 10;
+/// `log2` of the units of a quantum.
+const QUANTUM_UNITS_LOG2: usize = TURN_BYTES_LOG2 - 6;
+
+/// Units of a response, if it `counts`.
+#[kernel]
+pub(super) fn units_of(counts: Bit, payload_bytes: Bits<13>) -> Bits<UNIT_COUNT_BITS> {
+    let units = bit_cast::<UNIT_COUNT_BITS, WIRE_UNIT_BITS>(wire_units(payload_bytes));
+    select(counts, units, bits::<UNIT_COUNT_BITS>(0))
+}
+
+/// Says whether responses are a quantum together.
+#[kernel]
+pub(super) fn is_quantum(units: Bits<UNIT_COUNT_BITS>) -> Bit {
+    units.get_bits::<2>(QUANTUM_UNITS_LOG2).any()
+}
 
 /// Attributes of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -282,6 +300,24 @@ pub(super) fn progress_after_turn(progress: Progress, is_atomic: Bit, is_last: B
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quantum_is_16_kib_with_a_header_for_each_packet() {
+        for (packets, bytes, expected) in [
+            (127, 64, false),
+            (128, 64, true),
+            (3, 4096, false),
+            (4, 4096, true),
+            (64, 256, true),
+            (16, 8, false),
+        ] {
+            let units = packets * units_of(true, bits(bytes)).to_u64();
+            assert_eq!(is_quantum(bits(units)), expected, "{packets} of {bytes}");
+            assert_eq!(units_of(false, bits(bytes)).to_u64(), 0);
+        }
+        // Two turns: what is just less than a quantum, and a turn of the shortest packets.
+        assert!(is_quantum(bits(255 + 64 * 5)));
+    }
 
     #[test]
     fn requests_are_answered_from_rtr_to_sqe() {

@@ -86,7 +86,7 @@ pub(super) struct Sequencer {
     pub may_repeat: Signal<In, Bit>,
     /// It was looked up.
     pub is_sought: Signal<In, Bit>,
-    /// A queue pair waits for its turn, and there is room for all responses of a turn.
+    /// A queue pair waits for its turn, which may begin.
     pub may_turn: Signal<In, Bit>,
     /// That queue pair.
     pub ready_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,

@@ -10,11 +10,12 @@
 //! and `makes` is high for one cycle, in this order; the last two repeat for each response.
 //!
 //! 1. All outputs are functions of registers.
-//! 2. A turn answers the replay of the queue pair, if it has one, or else its oldest request.
+//! 2. A turn answers the replay of the queue pair, if it has one, or else its oldest request. What short answers leave
+//!    of a quantum, in bytes as they are on the wire, is for the next one.
 //! 3. After a failed write, the only response of a turn has no payload, and ends its request.
 use super::record::{
-    Life, Place, Progress, Response, Slot, Value, access_request_of, goes_on, progress_after_turn,
-    progress_of_turn, response_of, slot_of_turn, turn_packets, value_of,
+    Life, Place, Progress, Response, Slot, UNIT_COUNT_BITS, Value, access_request_of, goes_on, is_quantum,
+    progress_after_turn, progress_of_turn, response_of, slot_of_turn, turn_packets, units_of, value_of,
 };
 use super::replay::Replay;
 use rnic_kernel::prelude::*;
@@ -31,6 +32,8 @@ pub(super) struct Turn {
     pub reset: Signal<In, Bit>,
     /// A turn begins: `queue_pair`, `life`, `progress` and `replay` are valid.
     pub loads: Signal<In, Bit>,
+    /// It goes on with the quantum of the one before, of the same queue pair.
+    pub goes_on: Signal<In, Bit>,
     /// Queue pair of the turn.
     pub queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// Its attributes.
@@ -62,6 +65,8 @@ pub(super) struct Turn {
     pub access_request: Signal<Out, AccessRequest>,
     /// It is the last response of the turn.
     pub ends_turn: Signal<Out, Bit>,
+    /// The queue pair has had a quantum.
+    pub is_used_up: Signal<Out, Bit>,
     /// The last response that was measured is the last one to its request.
     pub is_last: Signal<Out, Bit>,
     /// Progress of the queue pair after the turn; of a turn that answers a replay, its place in the request.
@@ -77,6 +82,7 @@ pub(super) struct Turn {
     /// Bytes of the request for which no response is made.
     bytes_left: DFF<Bits<32>>,
     packets_left: DFF<Bits<7>>,
+    units: DFF<Bits<UNIT_COUNT_BITS>>,
     is_last_held: DFF<Bit>,
     payload_bytes: DFF<Bits<13>>,
 }
@@ -101,6 +107,7 @@ impl Logic for Turn {
             self.replay_held.d.next = self.replay.val();
             self.goes_on_held.d.next = goes_on(self.progress.val(), self.replay.val());
             self.packets_left.d.next = turn_packets(self.life.val().path_mtu);
+            self.units.d.next = select(self.goes_on.val(), self.units.q.val(), bits::<UNIT_COUNT_BITS>(0));
         }
         if self.fetches.val() {
             let asked = slot_of_turn(self.slot.val(), replay);
@@ -122,6 +129,7 @@ impl Logic for Turn {
             self.goes_on_held.d.next = true;
             self.bytes_left.d.next = bytes_left - bit_cast::<32, 13>(payload_bytes);
             self.packets_left.d.next = self.packets_left.q.val() - 1;
+            self.units.d.next = self.units.q.val() + units_of(true, payload_bytes);
         }
         self.turn_pair.next = turn_pair;
         self.is_replaying.next = replay.is_active;
@@ -130,6 +138,7 @@ impl Logic for Turn {
         self.response.next = response_of(turn_pair, life, current, slot, value, payload_bytes, place);
         self.access_request.next = access_request_of(life, current, slot, payload_bytes);
         self.ends_turn.next = is_last || self.packets_left.q.val() == 1;
+        self.is_used_up.next = is_quantum(self.units.q.val());
         self.is_last.next = is_last;
         let answered = progress_after_turn(current, slot.is_atomic, is_last);
         self.progress_after.next = select(replay.is_active, current, answered);

@@ -833,6 +833,36 @@ fn queue_pairs_take_turns() {
     assert!(behind > 200_000, "{behind} bytes follow");
 }
 
+/// READs of two queue pairs have equal shares of the wire, however long they are: of one that is answered in many turns, a quantum
+/// or two come between twelve short ones, and READs of 4 KiB come by fours.
+#[test]
+fn short_reads_have_a_quantum_together() {
+    for (length, other_length, count, most) in [(64, 1 << 20, 12, 40 << 10), (4096, 4096, 12, 60 << 10)] {
+        let mut world = World::new(Stalls::None);
+        let (short, other) = (QUEUE_PAIRS[1], QUEUE_PAIRS[0]);
+        for _ in 0..if length == other_length { count } else { 1 } {
+            world.store(other, other_length);
+        }
+        (0..count).for_each(|_| world.store(short, length));
+        (0..300).for_each(|_| world.step());
+        for _ in 0..count {
+            world.release(other);
+            world.release(short);
+        }
+        world.comes_to_rest();
+        let received = &world.gather.received;
+        let is_short = |command: &&GatherCommand| command.headers.queue_pair == u64::from(short);
+        let first = received.iter().position(|command| is_short(&command)).expect("they were sent");
+        let last = received.iter().rposition(|command| is_short(&command)).expect("they were sent");
+        let between = received[first..last].iter().filter(|command| !is_short(command));
+        let between: u64 = between.map(|command| command.headers.payload_bytes.to_u64()).sum();
+        assert!(between <= most, "{between} bytes between {count} READs of {length}");
+        let changes =
+            received[first..last].windows(2).filter(|two| is_short(&&two[0]) != is_short(&&two[1])).count();
+        assert!(changes <= 8, "{changes} changes between {count} READs of {length}");
+    }
+}
+
 /// Throughput in the header of the block.
 #[test]
 fn a_response_takes_two_cycles() {

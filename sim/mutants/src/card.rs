@@ -337,6 +337,13 @@ pub const FAULTS: &[Fault] = &[
         "holds",
     ),
     signal(
+        "rest-without-turn",
+        Kind::Lost,
+        ("segment", "waits", "1'b0"),
+        "what is left of a long message never gets a turn",
+        "endpoint",
+    ),
+    signal(
         "sge-of-list-not-left",
         Kind::Lost,
         ("segment", "walks", "1'b0"),

@@ -1,8 +1,8 @@
 //! Noisy neighbours: what a queue pair with WRITEs of 4 KiB keeps of the wire, and how long one of its messages takes, beside a queue
-//! pair of the same two cards that makes trouble.
+//! pair of the same two cards that makes trouble; and what one with WRITEs of 64 B keeps.
 //!
 //! The victim's *fair share* is what the neighbour leaves of the wire, but half of the wire at least: a neighbour that uses less than
-//! its half leaves the rest to others. Bytes of the neighbour are counted as frames begin on the wire, with preamble and gap; those of
+//! its half leaves the rest to others. Where both have small messages, the card's rate of messages is shared, not the wire. Bytes of the neighbour are counted as frames begin on the wire, with preamble and gap; those of
 //! the victim are the frames of the messages that complete, so what is sent again is no gain.
 use super::load::{Load, Progress, Window};
 use super::{Case, lock};
@@ -26,14 +26,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use verilator_sys::{Model, ModelOptions, Optimization};
 
-/// Messages of the victim in flight when its rate is measured, and their length.
+/// Messages of a neighbour in flight, where nothing else is said, and their length.
 const WINDOW: usize = 64;
 const BYTES: usize = 4096;
-/// Messages of the victim that are measured, for its rate and one at a time for its latency; and as many before that, divided by four.
-const MESSAGES: [usize; 2] = [600, 100];
-/// Keys that SENDs end, most of the regions that a card has, and messages of the victim that are measured meanwhile.
+/// Keys that SENDs end: most of the regions that a card has.
 const KEYS: usize = 960;
-const MESSAGES_OF_KEYS: [usize; 2] = [250, 14];
 /// T of the neighbour is 262 us, so that one whose peer is silent has retries left until the measurement ends.
 const TIMEOUT: u8 = 6;
 /// Calls of `idle`, of 100 ns each, from a SEND to its receive, so that it arrives while the receive is fetched.
@@ -102,6 +99,26 @@ impl Noise {
     }
 }
 
+/// What the victim does.
+#[derive(Clone, Copy, Debug)]
+struct Victim {
+    /// Length of its WRITEs.
+    bytes: usize,
+    /// Those in flight.
+    window: usize,
+    /// Those that are measured, and as many before that, divided by four.
+    messages: usize,
+    /// Those that are measured while keys end, before all have ended.
+    messages_of_keys: usize,
+}
+
+/// A victim whose rate is measured.
+const BULK: Victim = Victim { bytes: BYTES, window: WINDOW, messages: 600, messages_of_keys: 250 };
+/// The same, one message at a time, for its latency.
+const ALONE: Victim = Victim { window: 1, messages: 100, messages_of_keys: 14, ..BULK };
+/// A victim of small messages.
+const SMALL: Victim = Victim { bytes: 64, window: 1000, messages: 5000, messages_of_keys: 3000 };
+
 /// Result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kept {
@@ -119,6 +136,8 @@ pub struct Kept {
     pub percent_of_fair: f64,
     /// Mean time of a message from its post to its completion, one at a time.
     pub latency_us: f64,
+    /// Part of the wire of a victim with WRITEs of 64 B, 512 in flight, in percent.
+    pub percent_of_small: f64,
 }
 
 /// Counts the bytes of requests of others than the victim from the first card, and loses those to a queue pair that does not answer.
@@ -174,9 +193,10 @@ fn run_victim(
     model: &Model,
     width_bits: u32,
     noise: Noise,
-    window: usize,
+    victim: Victim,
     seed: u64,
 ) -> Result<(f64, [f64; 2])> {
+    let Victim { bytes: victim_bytes, window, messages, messages_of_keys } = victim;
     let standard = CardOptions::standard(width_bits);
     let ideal = CardOptions { host: HostOptions::IDEAL, ..standard };
     let (world, functions) = two_cards(model, [ideal; 2], standard.wire(), seed)?;
@@ -188,7 +208,7 @@ fn run_victim(
     ];
     let both = [&devices[0], &devices[1]];
     let of = |each| Window { each, all: each };
-    let case = Case { kind: Kind::Write, bytes: BYTES, pmtu: Pmtu::Bytes4096, queue_pairs: 1 };
+    let case = Case { kind: Kind::Write, bytes: victim_bytes, pmtu: Pmtu::Bytes4096, queue_pairs: 1 };
     // What the neighbour makes the receiver drop is sent again.
     let send = SendOptions { timeout: TIMEOUT, retry_count: 7, rnr_retry: 7, ..SendOptions::default() };
     let mut victim = Load::new(both, &case, of(window), 1, send)?;
@@ -202,8 +222,7 @@ fn run_victim(
     let bytes = watch(&world, victim.receiver(0), silent);
     let mut neighbour = Neighbour { noise, load, waiting: None };
     (0..2).for_each(|card| lock(&world).host_mut(card).set_options(standard.host));
-    let messages = if noise == Noise::EndedKeys { MESSAGES_OF_KEYS } else { MESSAGES };
-    let measured = messages[usize::from(window == 1)];
+    let measured = if noise == Noise::EndedKeys { messages_of_keys } else { messages };
     let (from, to) = (measured / 4, measured / 4 + measured);
     let now = || (lock(&world).now_ps(), bytes.load(Ordering::Relaxed));
     let mut begin = None;
@@ -238,10 +257,14 @@ fn run_victim(
 /// # Errors
 /// If the victim fails or stalls, or a monitor sees a violation.
 pub fn beside(model: &Model, width_bits: u32, noise: Noise, seed: u64) -> Result<Kept> {
-    let (seconds, rates) = run_victim(model, width_bits, noise, WINDOW, seed)?;
-    let (latency, _) = run_victim(model, width_bits, noise, 1, seed)?;
     let wire = CardOptions::standard(width_bits).bits_per_second as f64 / 8.0;
-    let [share, taken] = rates.map(|rate| rate / wire);
+    let measure = |victim| {
+        let (seconds, rates) = run_victim(model, width_bits, noise, victim, seed)?;
+        Ok::<_, anyhow::Error>((seconds, rates.map(|rate| rate / wire)))
+    };
+    let (seconds, [share, taken]) = measure(BULK)?;
+    let (latency, _) = measure(ALONE)?;
+    let (_, [small, _]) = measure(SMALL)?;
     Ok(Kept {
         noise,
         width_bits,
@@ -250,6 +273,7 @@ pub fn beside(model: &Model, width_bits: u32, noise: Noise, seed: u64) -> Result
         percent_of_neighbour: taken * 100.0,
         percent_of_fair: share / (1.0 - taken).max(0.5) * 100.0,
         latency_us: latency * 1e6,
+        percent_of_small: small * 100.0,
     })
 }
 
@@ -262,26 +286,31 @@ pub fn run(config: &Config, seed: u64) -> Result<Vec<Kept>> {
     let product = generator::generate(config)?;
     let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
     let model = Model::build(TOP, &product.verilog, &model_options(options))?;
-    print_line!("{width_bits} bits, seed {seed}: WRITEs of 4 KiB, {WINDOW} in flight; % of the wire\n");
     print_line!(
-        "{:<14} {:>7} {:>7} {:>10} {:>13} {:>11}",
+        "{width_bits} bits, seed {seed}: WRITEs of 4 KiB, {WINDOW} in flight, and of 64 B, {}; % of the wire\n",
+        SMALL.window
+    );
+    print_line!(
+        "{:<14} {:>7} {:>7} {:>10} {:>13} {:>11} {:>7}",
         "beside",
         "Gb/s",
         "%",
         "neighbour",
         "% of its fair",
-        "latency, us"
+        "latency, us",
+        "64 B, %"
     );
     let measure = |noise| {
         let kept = beside(&model, width_bits, noise, seed).with_context(|| format!("{noise:?}"))?;
         print_line!(
-            "{:<14} {:>7.2} {:>7.1} {:>10.1} {:>13.1} {:>11.2}",
+            "{:<14} {:>7.2} {:>7.1} {:>10.1} {:>13.1} {:>11.2} {:>7.1}",
             format!("{noise:?}"),
             kept.gbps,
             kept.percent_of_wire,
             kept.percent_of_neighbour,
             kept.percent_of_fair,
-            kept.latency_us
+            kept.latency_us,
+            kept.percent_of_small
         );
         Ok(kept)
     };

@@ -18,8 +18,9 @@
 //! 1. Commands of one role keep their order, and those of one packet stay together.
 //! 2. While both roles have some, that one goes which has sent less, in bytes as they are on the wire: a role of small packets
 //!    beside one of large ones has half of the wire. What a role did not use while it had nothing to send counts up to 16 KiB.
-//!    The next one of several small packets comes some cycles after the one before it; 7 are waited for it, which the buffer of
-//!    gather hides from the wire.
+//!    The next one of several small packets comes some cycles after the one before it; 63 are waited for it, while gather was full
+//!    255 cycles ago or less, so that its buffer hides them from the wire. Where these are too few for their half, the other role
+//!    has the rest.
 //! 3. A failure goes to the role whose packet failed.
 //!
 //! Both roles wait for the wire alone, after gather, so neither waits for the other (design decision 4).
@@ -28,11 +29,15 @@ use rnic_kernel::prelude::*;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, WIRE_UNIT_BITS, wire_units};
 
 /// Width of a lead, in two's complement.
-const LEAD_BITS: usize = 10;
-/// Most units of 64 bytes that count.
-const LEAD_MAX: u64 = 256;
+const LEAD_BITS: usize = 11;
+/// Most units of the wire that count: 16 KiB.
+const LEAD_MAX: u64 = 512;
 /// Width of the cycles that are waited for the next packet of a role.
-const PATIENCE_BITS: usize = 3;
+const PATIENCE_BITS: usize = 6;
+/// Width of the cycles after which gather no longer counts as full: less than what its buffer holds takes on any wire.
+const FULL_BITS: usize = 8;
+/// Cycles that a command waits at a full gather.
+const STALLS: u64 = 3;
 
 /// Shares one gather between requester and responder.
 #[derive(Default, LogicBlock, Registers)]
@@ -61,6 +66,10 @@ pub struct GatherMux {
     is_response: Reg<Bit>,
     /// Cycles that the next packet of the role may take.
     patience: Reg<Bits<PATIENCE_BITS>>,
+    /// Cycles that the command has waited for gather.
+    stalls: Reg<Bits<2>>,
+    /// Cycles until gather does not count as full.
+    full: Reg<Bits<FULL_BITS>>,
 }
 
 /// The role whose command goes next, if there is one.
@@ -119,7 +128,9 @@ impl Logic for GatherMux {
         let has_request = self.requester.valid.val();
         let has_response = self.responder.valid.val();
         let patience = self.patience.q.val();
-        let choice = chosen(lead, was_response, has_request, has_response, patience.any());
+        let full = self.full.q.val();
+        let is_patient = patience.any() && full.any();
+        let choice = chosen(lead, was_response, has_request, has_response, is_patient);
         let continues = self.continues.q.val();
         let is_response = select(continues, was_response, choice.is_response);
         let command = select(is_response, response, request);
@@ -136,6 +147,16 @@ impl Logic for GatherMux {
         } else if patience.any() {
             self.patience.d.next = patience - 1;
         }
+        let is_stalled = self.slice.tx.valid.val() && !self.command.ready.val();
+        let stalls = self.stalls.q.val();
+        let is_full = stalls == STALLS;
+        self.stalls.d.next = select(is_stalled, select(is_full, stalls, stalls + 1), bits::<2>(0));
+        self.full.d.next = if is_full {
+            bits::<FULL_BITS>((1 << FULL_BITS) - 1)
+        } else {
+            select(full.any(), full - 1, full)
+        };
+
         // Both leads are known before the choice is.
         let after_request = lead_after(lead, false, wire_units(request.headers.payload_bytes));
         let after_response = lead_after(lead, true, wire_units(response.headers.payload_bytes));
@@ -167,14 +188,14 @@ mod tests {
 
     #[test]
     fn the_role_that_has_sent_less_is_chosen() {
-        let two = |lead: i64| bits(lead as u64 & 0x3ff);
+        let two = |lead: i64| bits(lead as u64 & 0x7ff);
         for (lead, was_response, expected) in [
             (0, true, false),
             (0, false, true),
             (1, true, true),
-            (256, true, true),
+            (512, true, true),
             (-1, false, false),
-            (-256, false, false),
+            (-512, false, false),
         ] {
             assert_eq!(prefers_response(two(lead), was_response), expected, "{lead}");
             let chosen = |has_request, has_response, is_patient| {
@@ -191,29 +212,34 @@ mod tests {
             }
         }
         for (lead, is_response, units, expected) in [
-            (0, false, 1, 1),
-            (0, true, 65, -65),
-            (-65, false, 2, -63),
-            (250, false, 5, 255),
-            (250, false, 6, 256),
-            (256, false, 65, 256),
-            (-250, true, 5, -255),
-            (-250, true, 65, -256),
-            (-256, true, 1, -256),
-            (-256, false, 65, -191),
-            (256, true, 65, 191),
+            (0, false, 3, 3),
+            (0, true, 131, -131),
+            (-131, false, 5, -126),
+            (506, false, 5, 511),
+            (507, false, 5, 512),
+            (512, false, 131, 512),
+            (-506, true, 5, -511),
+            (-506, true, 131, -512),
+            (-512, true, 3, -512),
+            (-512, false, 131, -381),
+            (512, true, 131, 381),
         ] {
             assert_eq!(lead_after(two(lead), is_response, bits(units)), two(expected), "{lead} {units}");
         }
     }
 
-    /// What each role has of the wire, where small packets, one every four cycles, meet large ones, and gather takes a command as
-    /// its payload leaves.
+    /// What each role has of a wire of 32 bytes a cycle: small packets, one every few cycles, meet large ones, up to 16 of each wait,
+    /// and gather takes a command if its buffer of 32 KiB has room. Small ones that are too few for their half leave the rest to
+    /// the others.
     #[test]
     fn roles_with_packets_of_any_size_have_half_of_the_wire_each() {
-        for (bytes, name) in
-            [([64, 4096], "small requests"), ([4096, 64], "small responses"), ([0, 1024], "READs")]
-        {
+        for (bytes, every, shares, name) in [
+            ([64, 4096], [4, 4], [0.48..0.52, 0.48..0.52], "small requests"),
+            ([4096, 64], [4, 4], [0.48..0.52, 0.48..0.52], "small responses"),
+            ([0, 1024], [6, 4], [0.48..0.52, 0.48..0.52], "SENDs of no bytes"),
+            ([0, 4096], [12, 4], [0.23..0.26, 0.74..0.78], "READ requests"),
+            ([4096, 4096], [4, 4], [0.49..0.51, 0.49..0.51], "large packets"),
+        ] {
             let command_of = |role: usize| GatherCommand {
                 headers: TransmitRequest {
                     payload_bytes: bits(bytes[role]),
@@ -225,35 +251,38 @@ mod tests {
             let mut random = random();
             let mut bench = Bench::clocked(GatherMux::default(), |block| &mut block.clock).in_lock_step();
             let mut sources = [0, 1].map(|_| Source::of_tokens([], Stalls::None));
-            let mut last = [0; 2];
-            let (mut busy, mut units) = (0, [0i64; 2]);
-            for cycle in 0..100_000 {
+            let mut queued = [0; 2];
+            let (mut waiting, mut units) = (0, [0; 2]);
+            for cycle in 0..60_000 {
                 for role in 0..2 {
-                    if sources[role].is_done() && cycle >= last[role] + 4 {
+                    if queued[role] < 16 && cycle % every[role] == 0 {
                         sources[role].push(command_of(role));
-                        last[role] = cycle;
+                        queued[role] += 1;
                     }
                 }
                 let block = &mut bench.block;
                 let [requests, responses] = &mut sources;
                 requests.drive(&mut block.requester, &mut random);
                 responses.drive(&mut block.responder, &mut random);
-                block.command.ready.next = busy == 0;
                 bench.settle();
-                requests.sample(&bench.block.requester);
-                responses.sample(&bench.block.responder);
-                busy = u64::max(busy, 1) - 1;
+                let next = wire_units(bench.block.command.beat.val().headers.payload_bytes).to_u64();
+                bench.block.command.ready.next = waiting + next <= 1024;
+                bench.settle();
+                queued[0] -= u64::from(requests.sample(&bench.block.requester));
+                queued[1] -= u64::from(responses.sample(&bench.block.responder));
                 let command = &bench.block.command;
                 if command.valid.val() && command.ready.val() {
-                    let role = usize::from(command.beat.val().headers.is_response);
-                    let taken = bytes[role] / 64 + 1;
-                    units[role] += taken as i64;
-                    busy = 2 * taken;
-                    assert!((units[0] - units[1]).abs() <= 2 * 65 + 2, "{name}: {units:?}");
+                    units[usize::from(command.beat.val().headers.is_response)] += next;
+                    waiting += next;
                 }
+                assert!(waiting > 0 || cycle < 100, "{name}: the wire rests in cycle {cycle}");
+                waiting = waiting.saturating_sub(1);
                 bench.tick();
             }
-            assert!(units[0] + units[1] > 43_000, "{name}: {units:?} of 50,000");
+            for (units, share) in units.iter().zip(shares) {
+                let part = *units as f64 / 60_000.0;
+                assert!(share.contains(&part), "{name}: {part} of the wire");
+            }
         }
     }
 

@@ -96,13 +96,16 @@ pub struct GatherCommand {
     pub second: HostSpan,
 }
 
-/// Width of what a packet takes of the wire in units of 64 bytes, 1 to 65.
-pub const WIRE_UNIT_BITS: usize = 7;
+/// `log2` of the bytes of a unit of the wire.
+pub const WIRE_UNIT_LOG2: usize = 5;
+/// Width of what a packet takes of the wire in units of 32 bytes, 3 to 131.
+pub const WIRE_UNIT_BITS: usize = 8;
 
-/// What a packet takes of the wire, in units of 64 bytes: one more than its payload fills.
+/// What a packet takes of the wire, in units of 32 bytes: its payload, and three for headers, ICRC, FCS, preamble and gap, which
+/// are 92 to 120 bytes.
 #[kernel]
 pub fn wire_units(payload_bytes: Bits<13>) -> Bits<WIRE_UNIT_BITS> {
-    payload_bytes.get_bits::<WIRE_UNIT_BITS>(6) + 1
+    payload_bytes.get_bits::<WIRE_UNIT_BITS>(WIRE_UNIT_LOG2) + 3
 }
 
 /// The host failed to read the payload of a packet, which was not sent; or a mark has passed gather.

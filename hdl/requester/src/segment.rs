@@ -28,8 +28,8 @@
 //! 3. FIRST and MIDDLE have PMTU bytes. FIRST and ONLY have a RETH, with the length of the message; LAST and
 //!    ONLY have ImmDt, IETH and SE. AckReq is set where the WQE asks for it, in its last packet, and in every
 //!    32nd one (protocol 2.2, 2.4).
-//! 4. While both have something to do, a turn comes after WQEs have had a quantum, a packet counted as 64 bytes
-//!    more than its payload. So neither waits for many of the other; how often each comes is up to wqe_fetch.
+//! 4. While both have something to do, a turn comes after WQEs have had a quantum, in bytes as they are on the
+//!    wire. So neither waits for many of the other; how often each comes is up to wqe_fetch.
 //! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair waits for its
 //!    next one.
 //! 6. In any state but RTS and SQD, and for another generation, no packet is made: what is left of a message is
@@ -67,6 +67,7 @@ use rnic_messages::protect::AccessRequest;
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SetupEvent;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::transmit::WIRE_UNIT_LOG2;
 
 mod begin;
 mod packet;
@@ -77,6 +78,10 @@ pub(crate) mod tests;
 pub const READ_INDEX_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
 pub(crate) const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 const QUANTUM: u64 = 1 << QUANTUM_BITS;
+/// `log2` of the units of a quantum.
+const QUANTUM_UNITS_LOG2: usize = QUANTUM_BITS - WIRE_UNIT_LOG2;
+/// Width of units of the wire, up to a quantum and a packet.
+const SHARE_BITS: usize = QUANTUM_UNITS_LOG2 + 1;
 /// Most access requests in the queue when a packet is made; it adds two, and the queue holds eight.
 const REQUESTS_MAX: u64 = 6;
 /// The same for a packet from a list, which adds six.
@@ -159,8 +164,8 @@ pub struct Segment {
     /// The rest of a message goes on, in a turn or since a WQE is behind it.
     is_rest: DFF<Bit>,
     work: DFF<Work>,
-    /// Bytes of packets of WQEs since the last turn, in units of 64.
-    share: Reg<Bits<9>>,
+    /// What WQEs have had of the wire since the last turn.
+    share: Reg<Bits<SHARE_BITS>>,
     waiting_count: Reg<Bits<READY_COUNT_BITS>>,
     returned: Reg<Bits<CHARGE_BITS>>,
 }

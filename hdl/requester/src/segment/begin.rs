@@ -1,9 +1,7 @@
 //! Rules of [`Segment`](super::Segment) about a message or a turn that begins: which goes first, whether it may
 //! begin, and when wqe_parse is woken (protocol 2.1, design decision 10).
-use super::{LISTED_BITS, QUANTUM, READY_COUNT_BITS, Step};
-use crate::messages::{
-    CheckedWqe, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, QUANTUM_BITS, Retired, Sge, second_sge,
-};
+use super::{LISTED_BITS, QUANTUM, QUANTUM_UNITS_LOG2, READY_COUNT_BITS, SHARE_BITS, Step};
+use crate::messages::{CheckedWqe, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Retired, Sge, second_sge};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::{PathMtu, QpState};
@@ -137,10 +135,10 @@ pub(super) struct Admission {
 }
 
 /// Chooses between a turn and a WQE: WQEs go first until they have had a quantum. `share` is
-/// what they have had, in units of 64 bytes.
+/// what they have had, in units of the wire.
 #[kernel]
-pub(super) fn takes_turn(has_turn: Bit, has_wqe: Bit, share: Bits<9>) -> Bit {
-    has_turn && (!has_wqe || share.get_bit(QUANTUM_BITS - 6))
+pub(super) fn takes_turn(has_turn: Bit, has_wqe: Bit, share: Bits<SHARE_BITS>) -> Bit {
+    has_turn && (!has_wqe || share.get_bit(QUANTUM_UNITS_LOG2))
 }
 
 /// Chooses what an idle block does: events go first.

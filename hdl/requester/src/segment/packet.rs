@@ -1,10 +1,10 @@
 //! Rules of [`Segment`](super::Segment) about one packet: its bytes, its opcode and headers, its access
 //! requests, and what is left after it (protocol 2.2, 2.4).
 use super::begin::{Message, Parts, Rest, Work};
-use super::{LISTED_BITS, Step};
+use super::{LISTED_BITS, QUANTUM_UNITS_LOG2, SHARE_BITS, Step};
 use crate::messages::{
-    AtomicOperands, CheckedWqe, Packet, QUANTUM_BITS, ReadRecord, Sge, SgePart, WqeCompletion, WqeHeader,
-    WqeKind, atomic_operands,
+    AtomicOperands, CheckedWqe, Packet, ReadRecord, Sge, SgePart, WqeCompletion, WqeHeader, WqeKind,
+    atomic_operands,
 };
 use crate::opcode::{
     COMPARE_SWAP, FETCH_ADD, READ_REQUEST, SEND_FIRST, SEND_LAST, SEND_LAST_IMMEDIATE, SEND_LAST_INVALIDATE,
@@ -350,20 +350,24 @@ pub(super) fn step_after_make(has_second: Bit, walks: Bit, after: Step) -> Step 
     }
 }
 
-/// Bytes that WQEs have had since the last turn, in units of 64, after a packet of one; it counts as 64 bytes
-/// more than its payload.
+/// What WQEs have had of the wire since the last turn, in units, after a packet of one.
 #[kernel]
-pub(super) fn share_after(share: Bits<9>, work: Work) -> Bits<9> {
+pub(super) fn share_after(share: Bits<SHARE_BITS>, work: Work) -> Bits<SHARE_BITS> {
     let payload = select(work.message.sends_nothing, bits::<13>(0), work.parts.payload);
-    let units = bit_cast::<9, WIRE_UNIT_BITS>(wire_units(payload));
-    select(share.get_bit(QUANTUM_BITS - 6), share, share + units)
+    let units = bit_cast::<SHARE_BITS, WIRE_UNIT_BITS>(wire_units(payload));
+    select(share.get_bit(QUANTUM_UNITS_LOG2), share, share + units)
 }
 
 /// What WQEs have had after a cycle: a turn that is loaded begins a new count, and a packet of a WQE adds to it.
 #[kernel]
-pub(super) fn share_next(loads_turn: Bit, makes: Bit, share: Bits<9>, work: Work) -> Bits<9> {
+pub(super) fn share_next(
+    loads_turn: Bit,
+    makes: Bit,
+    share: Bits<SHARE_BITS>,
+    work: Work,
+) -> Bits<SHARE_BITS> {
     if loads_turn {
-        bits::<9>(0)
+        bits::<SHARE_BITS>(0)
     } else if makes {
         share_after(share, work)
     } else {

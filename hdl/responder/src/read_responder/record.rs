@@ -8,7 +8,7 @@ use rnic_messages::protect::AccessRequest;
 use rnic_messages::read::{READ_COUNT_BITS, ReadRequest};
 use rnic_messages::setup::{SetupEvent, SetupKind, receives};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
-use rnic_messages::transmit::{WIRE_UNIT_BITS, wire_units};
+use rnic_messages::transmit::{WIRE_UNIT_BITS, WIRE_UNIT_LOG2, wire_units};
 
 /// BTH opcode of an acknowledge packet.
 pub(super) const ACKNOWLEDGE: u64 = reliable(Operation::Acknowledge);
@@ -28,10 +28,10 @@ const fn reliable(operation: Operation) -> u64 {
 const TURN_BYTES_LOG2: usize = 14;
 /// log2 of the responses of a turn at a PMTU of 256 bytes.
 pub(super) const TURN_LOG2: usize = TURN_BYTES_LOG2 - 8;
-/// Width of units of 64 bytes of the wire, up to those of two turns.
-pub(super) const UNIT_COUNT_BITS: usize = 10;
+/// Width of units of the wire, up to those of two turns.
+pub(super) const UNIT_COUNT_BITS: usize = 11;
 /// `log2` of the units of a quantum.
-const QUANTUM_UNITS_LOG2: usize = TURN_BYTES_LOG2 - 6;
+const QUANTUM_UNITS_LOG2: usize = TURN_BYTES_LOG2 - WIRE_UNIT_LOG2;
 
 /// Units of a response, if it `counts`.
 #[kernel]
@@ -304,8 +304,8 @@ mod tests {
     #[test]
     fn a_quantum_is_16_kib_with_a_header_for_each_packet() {
         for (packets, bytes, expected) in [
-            (127, 64, false),
-            (128, 64, true),
+            (102, 64, false),
+            (103, 64, true),
             (3, 4096, false),
             (4, 4096, true),
             (64, 256, true),
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(units_of(false, bits(bytes)).to_u64(), 0);
         }
         // Two turns: what is just less than a quantum, and a turn of the shortest packets.
-        assert!(is_quantum(bits(255 + 64 * 5)));
+        assert!(is_quantum(bits(511 + 64 * 11)));
     }
 
     #[test]

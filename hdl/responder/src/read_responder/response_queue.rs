@@ -76,8 +76,8 @@ mod tests {
                 let level = waiting.len();
                 bench.settle();
                 let may_turn = bench.block.may_turn.val();
-                assert_eq!(may_turn, level <= 64 && units < 256, "{level} responses of {units} units");
-                waits[0] += u64::from(units >= 256);
+                assert_eq!(may_turn, level <= 64 && units < 512, "{level} responses of {units} units");
+                waits[0] += u64::from(units >= 512);
                 waits[1] += u64::from(level > 64);
                 if may_turn && source.is_done() {
                     let (packets, bytes) = [(4, 4096), (16, 1024), (64, 256), (60, 0)][turns as usize / 50];
@@ -91,7 +91,7 @@ mod tests {
                 sink.drive(&mut bench.block.tx, &mut random);
                 bench.settle();
                 if source.sample(&bench.block.rx) {
-                    waiting.push_back(bench.block.rx.beat.val().payload_bytes.to_u64() / 64 + 1);
+                    waiting.push_back(bench.block.rx.beat.val().payload_bytes.to_u64() / 32 + 3);
                 }
                 if sink.sample(&bench.block.tx).is_some() {
                     waiting.pop_front();

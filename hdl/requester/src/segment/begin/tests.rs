@@ -34,14 +34,14 @@ fn open() -> Window {
 
 #[test]
 fn a_turn_comes_after_a_quantum_of_wqes() {
-    // A quantum is 256 units of 64 bytes.
+    // A quantum is 512 units of 32 bytes.
     for (has_turn, has_wqe, share, expected) in [
         (false, false, 0, false),
-        (false, true, 256, false),
+        (false, true, 512, false),
         (true, false, 0, true),
         (true, true, 0, false),
-        (true, true, 255, false),
-        (true, true, 256, true),
+        (true, true, 511, false),
+        (true, true, 512, true),
     ] {
         assert_eq!(takes_turn(has_turn, has_wqe, bits(share)), expected, "{has_turn} {has_wqe} {share}");
     }

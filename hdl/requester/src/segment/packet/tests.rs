@@ -307,16 +307,16 @@ fn a_message_ends_or_goes_on_with_a_packet_or_a_turn() {
 }
 
 #[test]
-fn a_packet_counts_as_64_bytes_more_than_its_payload() {
-    // Share in units of 64 bytes, payload, nothing to send.
+fn a_packet_counts_as_96_bytes_more_than_its_payload() {
+    // Share in units of 32 bytes, payload, nothing to send.
     for (share, payload, sends_nothing, expected) in [
-        (0, 0, false, 1),
-        (0, 63, false, 1),
-        (0, 64, false, 2),
-        (10, 4096, false, 75),
-        (10, 4096, true, 11),
-        (255, 4096, false, 320),
-        (256, 4096, false, 256),
+        (0, 0, false, 3),
+        (0, 31, false, 3),
+        (0, 32, false, 4),
+        (10, 4096, false, 141),
+        (10, 4096, true, 13),
+        (511, 4096, false, 642),
+        (512, 4096, false, 512),
     ] {
         let work = Work {
             message: Message { sends_nothing, ..Message::default() },

@@ -80,7 +80,7 @@ enum Step {
     Plan,
     Emit,
     /// Requests the slots from the beginning of the ring.
-    EmitRest,
+    EmitWrapped,
 }
 
 /// Fetches WQEs; see the module.
@@ -92,7 +92,7 @@ pub struct WqeFetch {
     pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
-    /// From control: bursts may begin.
+    /// From control: bursts and turns may begin.
     pub enable: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
@@ -148,6 +148,7 @@ pub struct WqeFetch {
     line: Reg<Bits<LINE_BITS>>,
     bursts_done: Reg<Bits<16>>,
     turns_done: Reg<Bits<16>>,
+    /// Turn of the queue pair that was looked at last.
     current: Reg<Turn>,
     /// There was room for a burst when the queue pair was chosen.
     has_room: DFF<Bit>,
@@ -191,7 +192,8 @@ impl Logic for WqeFetch {
         let is_cleared = is_sweeping || clears_producer;
         self.producer.write_data.next = select(is_cleared, bits::<WORK_INDEX_BITS>(0), posted.producer_index);
 
-        // Setup events go first, then resumes and rests, then a burst or a turn if there is room for all of it.
+        // Setup events go first, then resumes and rests, then a queue pair: the one that goes on, if there is room for a burst, or
+        // the next one, if there is room for a turn.
         let may_start = step == Step::Idle && !self.has_again.q.val() && !is_sweeping;
         let has_room = self.room.q.val() >= BURST_SLOTS
             && has_line_room(self.line.q.val())
@@ -297,8 +299,8 @@ impl Logic for WqeFetch {
         // The burst.
         self.burst_queue.rx.valid.next = emits;
         self.burst_queue.rx.beat.next = burst_of(queue_pair, ring, fetched, plan, weight);
-        self.spans.rx.valid.next = reads || step == Step::EmitRest;
-        self.spans.rx.beat.next = span_of(step == Step::EmitRest, ring.base_page, plan);
+        self.spans.rx.valid.next = reads || step == Step::EmitWrapped;
+        self.spans.rx.beat.next = span_of(step == Step::EmitWrapped, ring.base_page, plan);
         if emits {
             self.bursts_done.d.next = self.bursts_done.q.val() + 1;
         }

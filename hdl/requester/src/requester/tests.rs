@@ -1405,6 +1405,50 @@ fn long_messages_leave_their_turns_to_others() {
     }
 }
 
+/// Each queue pair has its part of the wire, however many others have shorter messages. Of several with long ones, three are between
+/// wqe_fetch and segment, and not in the ready queue, so that those with shorter ones have up to twice their part.
+#[test]
+fn queue_pairs_have_their_shares_whatever_the_length_of_their_messages() {
+    const LONG: u32 = 1 << 19;
+    // Lengths of messages, and the least and the most that a queue pair has, in percent of an equal share.
+    for (lengths, shares) in [
+        ([LONG, 4096, 4096, 4096, 4096, 1 << 14], 75..=125),
+        ([4096, LONG, LONG, LONG, 1 << 14, LONG], 60..=170),
+    ] {
+        let mut world = World::new(&[(5, 9), (6, 9), (7, 9), (8, 9), (9, 9), (10, 9)], Stalls::None);
+        world.host_delay = 250;
+        // A packet of 1 KiB lasts 21 cycles on the wire.
+        world.pace = 21;
+        for index in 0..lengths.len() {
+            while world.pairs[index].path_mtu != 3 {
+                world.start(index);
+            }
+        }
+        while !world.is_quiet() {
+            world.step();
+        }
+        for (index, &length) in lengths.iter().enumerate() {
+            (0..(1 << 20) / length)
+                .for_each(|number| posts_write(&mut world, index, 0, length, number % 16 == 15));
+            world.ring(index);
+        }
+        let (skipped, counted) = (250, 600);
+        while world.gather.received.len() < skipped + counted {
+            world.step();
+            assert!(world.cycle < 80_000, "{} packets", world.gather.received.len());
+        }
+        let of = |index: usize| {
+            let queue_pair = world.pairs[index].number as u64;
+            let packets = world.gather.received[skipped..].iter();
+            packets.filter(|command| command.headers.queue_pair == queue_pair).count()
+        };
+        let percent: Vec<_> =
+            (0..lengths.len()).map(|index| of(index) * 100 * lengths.len() / counted).collect();
+        println!("{percent:?} % for messages of {lengths:?}");
+        assert!(percent.iter().all(|percent| shares.contains(percent)), "{percent:?}");
+    }
+}
+
 #[test]
 fn packets_of_long_messages_follow_each_other_faster_than_the_wire() {
     let (few, quantum, long) = (cycles(160, 4096), cycles(60, 1 << 14), cycles(3, 1 << 19));

@@ -139,7 +139,7 @@ pub(super) fn step_after(step: Step, first: Step, is_taken: Bit, is_split: Bit) 
         Step::Setup if !is_taken => Step::Setup,
         Step::Read => Step::Plan,
         Step::Plan => Step::Emit,
-        Step::Emit if is_split => Step::EmitRest,
+        Step::Emit if is_split => Step::EmitWrapped,
         _ => Step::Idle,
     }
 }
@@ -289,7 +289,7 @@ pub(super) fn after_resume(fetched: Fetched, resume: FetchResume) -> Fetched {
     }
 }
 
-/// The slots of a burst reach beyond the end of the ring, where the rest of them is at its beginning.
+/// The slots of a burst reach beyond the end of the ring, where the others are at its beginning.
 #[kernel]
 pub(super) fn is_split(plan: BurstPlan) -> Bit {
     plan.count > plan.to_end
@@ -319,12 +319,12 @@ pub(super) fn burst_of(
     }
 }
 
-/// The slots of a burst: those up to the end of the ring, or the rest of them at its beginning.
+/// The slots of a burst: those up to the end of the ring, or those at its beginning.
 #[kernel]
-pub(super) fn span_of(is_rest: Bit, base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
-    let rest = rest_span(base_page, plan);
+pub(super) fn span_of(is_wrapped: Bit, base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
+    let wrapped = wrapped_span(base_page, plan);
     let first = first_span(base_page, plan);
-    select(is_rest, rest, first)
+    select(is_wrapped, wrapped, first)
 }
 
 /// The slots of a burst up to the end of the ring.
@@ -340,7 +340,7 @@ fn first_span(base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
 
 /// The slots of a burst from the beginning of the ring.
 #[kernel]
-fn rest_span(base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
+fn wrapped_span(base_page: Bits<52>, plan: BurstPlan) -> HostSpan {
     HostSpan {
         address: cat!(base_page, bits::<12>(0)),
         length: cat!(bits::<3>(0), plan.count - plan.to_end, bits::<6>(0)),
@@ -391,8 +391,8 @@ mod tests {
             (Step::Read, false, true, Step::Plan),
             (Step::Plan, false, true, Step::Emit),
             (Step::Emit, false, false, Step::Idle),
-            (Step::Emit, false, true, Step::EmitRest),
-            (Step::EmitRest, false, true, Step::Idle),
+            (Step::Emit, false, true, Step::EmitWrapped),
+            (Step::EmitWrapped, false, true, Step::Idle),
         ] {
             assert_eq!(step_after(step, Step::Read, is_taken, is_split), expected, "{step:?}");
         }
@@ -441,7 +441,7 @@ mod tests {
             assert_eq!(first.address, bits(0x100_0000 + 64 * offset), "{name}");
             assert_eq!(first.length, bits(64 * count.min(to_end)), "{name}");
             if count > to_end {
-                let rest = rest_span(bits(0x1000), plan);
+                let rest = wrapped_span(bits(0x1000), plan);
                 assert_eq!(rest.address, bits(0x100_0000), "{name}");
                 assert_eq!(rest.length, bits(64 * (count - to_end)), "{name}");
             }

@@ -203,6 +203,12 @@ pub struct Requester {
     pools_held: DFF<RequesterPools>,
 }
 
+/// What has entered a line of tokens, and has left it.
+#[kernel]
+fn in_flight_of(entered: Bits<16>, left: Bits<16>) -> InFlight {
+    InFlight { entered, left }
+}
+
 impl Logic for Requester {
     #[kernel]
     fn update(&mut self) {
@@ -329,9 +335,8 @@ impl Logic for Requester {
 
         self.probed.next = self.wqe_parse.probed.val();
         self.probed_busy.next = self.wqe_parse.probed_busy.val();
-        let bursts =
-            InFlight { entered: self.wqe_supply.burst_count.val(), left: self.issue.burst_count.val() };
-        let turns = InFlight { entered: self.wqe_supply.turn_count.val(), left: self.issue.turn_count.val() };
+        let bursts = in_flight_of(self.wqe_supply.burst_count.val(), self.issue.burst_count.val());
+        let turns = in_flight_of(self.wqe_supply.turn_count.val(), self.issue.turn_count.val());
         self.in_flight_rounds.lines[0].next = bursts;
         self.in_flight_rounds.lines[1].next = turns;
         self.in_flight_rounds.lines[2].next = self.acknowledge.in_flight.val();

@@ -189,8 +189,7 @@ impl Logic for Segment {
         let has_event = self.setup.valid.val();
         let wqe = self.checked.beat.val();
         let work = self.work.q.val();
-        let message = work.message;
-        let parts = work.parts;
+        let (message, parts) = (work.message, work.parts);
         let is_turn = self.is_turn.q.val();
         let is_rest = self.is_rest.q.val();
 

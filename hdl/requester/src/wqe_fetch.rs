@@ -58,8 +58,8 @@ use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 use rules::{
     BurstPlan, Fetched, Look, Offers, Ring, Turn, after_burst, after_resume, burst_of, chosen_of, first_step,
-    has_line_room, is_split, line_after, may_go_on, plan_burst, ring_of, span_of, step_after, taken_first,
-    taken_of, turn_after,
+    has_line_room, is_split, line_after, may_go_on, plan_burst, ring_of, room_after, span_of, step_after,
+    taken_first, taken_of, turn_after,
 };
 
 /// `log2` of the slots in the queue from the host.
@@ -211,7 +211,6 @@ impl Logic for WqeFetch {
         self.from_ready_queue.ready.next = takes.next && !current.goes_on;
         let next = select(current.goes_on, current.queue_pair, self.from_ready_queue.beat.val());
         let chosen = chosen_of(takes, event.queue_pair, resume.queue_pair, self.rest.beat.val(), next);
-        let first = first_step(takes, offers.next);
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
             self.has_room.d.next = has_room;
@@ -289,6 +288,7 @@ impl Logic for WqeFetch {
             self.again_held.d.next = queue_pair;
             self.has_again.d.next = true;
         }
+        let first = first_step(takes, offers.next);
         self.step.d.next = step_after(step, first, is_taken, reads && is_split(plan));
         self.turn_queue.rx.valid.next = gives_turn;
         self.turn_queue.rx.beat.next = queue_pair;
@@ -298,16 +298,13 @@ impl Logic for WqeFetch {
 
         // The burst.
         self.burst_queue.rx.valid.next = emits;
-        self.burst_queue.rx.beat.next = burst_of(queue_pair, ring, fetched, plan, weight);
+        self.burst_queue.rx.beat.next = burst_of(queue_pair, ring, fetched, plan, weight, charge);
         self.spans.rx.valid.next = reads || step == Step::EmitWrapped;
         self.spans.rx.beat.next = span_of(step == Step::EmitWrapped, ring.base_page, plan);
         if emits {
             self.bursts_done.d.next = self.bursts_done.q.val() + 1;
         }
-        let count = bit_cast::<SLOT_COUNT_BITS, 4>(plan.count);
-        let taken = select(reads, count, bits::<SLOT_COUNT_BITS>(0));
-        let returned = bit_cast::<SLOT_COUNT_BITS, 1>(self.slot_returned.val().into());
-        self.room.d.next = self.room.q.val() - taken + returned;
+        self.room.d.next = room_after(self.room.q.val(), reads, plan.count, self.slot_returned.val());
         let entered = select(emits, charge, bits::<CHARGE_BITS>(0));
         self.line.d.next = line_after(self.line.q.val(), entered, self.charge_returned.val());
     }

@@ -2,8 +2,8 @@
 //! pair of the same two cards that makes trouble; and what one with WRITEs of 64 B keeps.
 //!
 //! The victim's *fair share* is what the neighbour leaves of the wire, but half of the wire at least: a neighbour that uses less than
-//! its half leaves the rest to others. Where both have small messages, the card's rate of messages is shared, not the wire. Bytes of the neighbour are counted as frames begin on the wire, with preamble and gap; those of
-//! the victim are the frames of the messages that complete, so what is sent again is no gain.
+//! its half leaves the rest to others. Where both have small messages, the card's rate of messages is shared, not the wire. Bytes
+//! of the neighbour are counted as frames begin on the wire, with preamble and gap; those of the victim are the frames of the messages that complete, so what is sent again is no gain.
 use super::load::{Load, Progress, Window};
 use super::{Case, lock};
 use crate::print_line;
@@ -136,7 +136,7 @@ pub struct Kept {
     pub percent_of_fair: f64,
     /// Mean time of a message from its post to its completion, one at a time.
     pub latency_us: f64,
-    /// Part of the wire of a victim with WRITEs of 64 B, 512 in flight, in percent.
+    /// Part of the wire of a victim with WRITEs of 64 B, 1,000 in flight, in percent.
     pub percent_of_small: f64,
 }
 

@@ -1,5 +1,5 @@
 //! Decisions of the block about one burst.
-use super::{LINE_BITS, Step};
+use super::{LINE_BITS, SLOT_COUNT_BITS, Step};
 use crate::messages::{BURST_SLOTS, FetchResume, LAP_BITS, WqeBurst};
 use crate::weight::{CHARGE_BITS, CHARGE_MAX, QUANTUM_UNITS, WEIGHT_BITS, charge_of, most_slots};
 use rnic_kernel::prelude::*;
@@ -202,6 +202,18 @@ pub(super) fn taken_of(plan: BurstPlan, weight: Bits<WEIGHT_BITS>) -> Bits<CHARG
     select(plan.is_overrun, bits::<CHARGE_BITS>(0), charge)
 }
 
+/// Slots that may still be requested, after those of a burst were, and one has returned.
+#[kernel]
+pub(super) fn room_after(
+    room: Bits<SLOT_COUNT_BITS>,
+    reads: Bit,
+    count: Bits<4>,
+    returns: Bit,
+) -> Bits<SLOT_COUNT_BITS> {
+    let taken = select(reads, bit_cast::<SLOT_COUNT_BITS, 4>(count), bits::<SLOT_COUNT_BITS>(0));
+    room - taken + bit_cast::<SLOT_COUNT_BITS, 1>(returns.into())
+}
+
 /// Says whether the line has room for any burst.
 #[kernel]
 pub(super) fn has_line_room(line: Bits<LINE_BITS>) -> Bit {
@@ -303,6 +315,7 @@ pub(super) fn burst_of(
     fetched: Fetched,
     plan: BurstPlan,
     weight: Bits<WEIGHT_BITS>,
+    charge: Bits<CHARGE_BITS>,
 ) -> WqeBurst {
     WqeBurst {
         queue_pair,
@@ -315,7 +328,7 @@ pub(super) fn burst_of(
         is_single: ends_single(fetched, plan),
         is_kept: false,
         weight,
-        charge: taken_of(plan, weight),
+        charge,
     }
 }
 
@@ -483,6 +496,11 @@ mod tests {
         }
         assert_eq!(line_after(bits(767), bits(256), bits(0)).to_u64(), 1023);
         assert_eq!(line_after(bits(300), bits(64), bits(256)).to_u64(), 108);
+        for (reads, returns, expected) in
+            [(false, false, 512), (true, false, 504), (false, true, 513), (true, true, 505)]
+        {
+            assert_eq!(room_after(bits(512), reads, bits(8), returns).to_u64(), expected);
+        }
     }
 
     #[test]

@@ -156,6 +156,9 @@ impl Requester {
             (self.message, self.packets) = (Message::Unknown, None);
         } else if psn != self.next {
             self.go_back(set_up, now_ps, psn, findings);
+        } else if psn.is_before(self.unsent) && !psn.is_after(self.answers.unacknowledged) {
+            // The card may have gone back again, and left out all that was acknowledged: then packets are counted from elsewhere.
+            self.packets = None;
         }
         if self.known().unacknowledged == self.unsent {
             self.read(now_ps);

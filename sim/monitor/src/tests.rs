@@ -19,6 +19,7 @@ use rnic_layout::wire::{
     BthRepr, EthernetRepr, Extended, ExtendedRepr, IpRepr, Ipv4Repr, Ipv6Repr, MacAddress, UdpRepr, VlanTag,
     bth, ethernet, icrc,
 };
+use std::ops::Range;
 
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -982,6 +983,39 @@ fn requests_are_repeated_after_a_nak_a_fault_a_lost_response_or_a_timeout() {
         bench.sends(&send_only(SEND_PSN.add(5), 5));
         assert_eq!(bench.found, [], "{what}");
     }
+}
+
+/// A card that goes back twice leaves out what is acknowledged by then. So it may go on with the next PSN, and count the packets
+/// of the message from another one.
+#[test]
+fn the_second_going_back_may_not_show_in_the_psns() {
+    let mut bench = Bench::new();
+    let send = |bench: &mut Bench, indices: Range<u32>, asking: u32| {
+        for index in indices {
+            let packet = match index {
+                0 => draft(Operation::WriteFirst, SEND_PSN, &[reth(64 * PMTU)], PMTU),
+                63 => draft(Operation::WriteLast, SEND_PSN.add(63), &[], PMTU),
+                _ => draft(Operation::WriteMiddle, SEND_PSN.add(index), &[], PMTU),
+            };
+            bench.sends(&if index % 32 == asking || index == 63 { packet.asking() } else { packet });
+        }
+    };
+    send(&mut bench, 0..64, 31);
+    bench.now_ps += 2 * 4_096_000;
+    send(&mut bench, 0..20, 31);
+    bench.arrives(ack(SEND_PSN.add(19), ACK, 0));
+    send(&mut bench, 20..64, 3);
+    assert_eq!(bench.found, []);
+    // The next message is counted from its first packet.
+    for index in 64..96 {
+        let (operation, headers) = match index {
+            64 => (Operation::WriteFirst, vec![reth(64 * PMTU)]),
+            _ => (Operation::WriteMiddle, vec![]),
+        };
+        assert_eq!(bench.rules(), []);
+        bench.sends(&draft(operation, SEND_PSN.add(index), &headers, PMTU));
+    }
+    assert_eq!(bench.rules(), [Rule::AckRequest]);
 }
 
 /// Payload that could not be read: what was issued behind it may follow, and its own payload may be missing as well.

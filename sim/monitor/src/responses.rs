@@ -156,6 +156,12 @@ impl Responder {
         }
     }
 
+    /// Returns whether a PSN is before the expected one. After a READ that takes half of all PSNs, that shows only for those of the
+    /// READ itself; those before it are compared with where it begins.
+    fn has_come(&self, psn: Psn) -> bool {
+        psn.is_before(self.expected) || self.open.back().is_some_and(|newest| psn.is_before(newest.first))
+    }
+
     /// Notes a request that arrives.
     pub(crate) fn asked(&mut self, set_up: &SetUp, packet: &PacketRepr, row: Option<&Opcode>) {
         let psn = packet.bth.psn;
@@ -168,7 +174,7 @@ impl Responder {
         let ends_message = operation.is_some_and(Operation::ends_message);
         let takes_receive = operation.is_some_and(takes_receive);
         let arrival = Arrival { psn, count, ends_message, takes_receive, asked };
-        let is_again = psn.is_before(self.expected);
+        let is_again = self.has_come(psn);
         let replaced = if is_again { self.replaced(&arrival) } else { None };
         // What arrives behind a gap is dropped, so it is neither refused by an RNR NAK nor executed.
         if psn == self.expected || is_again {
@@ -260,7 +266,7 @@ impl Responder {
     fn wait_for(&mut self, psn: Psn) {
         let refused = self.arrivals.iter().position(|arrival| arrival.psn == psn);
         self.arrivals.drain(..refused.map_or(0, |place| place + 1));
-        if !psn.is_before(self.expected) {
+        if !self.has_come(psn) {
             return;
         }
         (self.expected, self.messages) = (psn, self.messages_at(psn.sub(1)));
@@ -317,12 +323,12 @@ impl Responder {
             Syndrome::RnrNak { timer_code } => {
                 let allowed = set_up.min_rnr_timer;
                 findings.compare(Rule::Syndrome, "the RNR timer code", timer_code, allowed);
-                self.refuse(psn, psn.is_before(self.expected), findings);
+                self.refuse(psn, self.has_come(psn), findings);
                 self.check_msn(&aeth, psn.sub(1), findings);
                 self.wait_for(psn);
             }
             Syndrome::Nak(NakCode::PsnSequenceError) => {
-                let is_gap = !psn.is_after(self.expected) && self.newest.is_after(psn);
+                let is_gap = (psn == self.expected || self.has_come(psn)) && self.newest.is_after(psn);
                 self.refuse(psn, is_gap, findings);
                 findings.ensure(Rule::ResponsePsn, self.gap != Some(psn), || {
                     format!("a second NAK of the gap at {psn}")
@@ -331,7 +337,7 @@ impl Responder {
                 self.check_msn(&aeth, psn.sub(1), findings);
             }
             Syndrome::Nak(code) if code != NakCode::InvalidRdRequest => {
-                self.refuse(psn, psn.is_before(self.expected), findings);
+                self.refuse(psn, self.has_come(psn), findings);
                 self.check_msn(&aeth, psn.sub(1), findings);
                 self.is_over = true;
             }
@@ -341,7 +347,7 @@ impl Responder {
 
     /// Checks an ACK.
     fn acknowledge(&mut self, psn: Psn, findings: &mut Findings) {
-        let is_asked = psn.is_before(self.expected) && !psn.is_before(self.first.sub(1));
+        let is_asked = self.has_come(psn) && !psn.is_before(self.first.sub(1));
         findings.ensure(Rule::ResponsePsn, is_asked, || {
             format!("an ACK of {psn}, allowed is {} to {}", self.first.sub(1), self.expected.sub(1))
         });

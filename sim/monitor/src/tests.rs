@@ -1197,6 +1197,39 @@ fn a_read_that_is_asked_again_is_answered_again_from_there() {
 }
 
 /// A wire that holds answers up lets a peer ask again many times: the answer that is on its way goes on all the same.
+/// The end of a READ of 2 GiB at a PMTU of 256 is so far away that what precedes the READ seems to come after it.
+#[test]
+fn what_precedes_a_read_of_half_of_all_psns_is_answered() {
+    let read = || draft(Operation::ReadRequest, RECEIVE_PSN.add(2), &[reth(1 << 31)], 0).asking();
+    let refusal = || ack(RECEIVE_PSN.add(2), nak(NakCode::RemoteAccessError), 2);
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.arrives(read());
+    // The second SEND comes again, since its ACK takes long.
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.sends(&ack(RECEIVE_PSN, ACK, 1));
+    bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    bench.sends(&refusal());
+    assert_eq!(bench.found, []);
+    // Or it is refused, and comes again with the READ.
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.arrives(read());
+    bench.sends(&ack(RECEIVE_PSN.add(1), 0x20 | RNR_TIMER, 1));
+    bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
+    bench.arrives(read());
+    bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    bench.sends(&refusal());
+    assert_eq!(bench.found, []);
+    // What has not come is not answered all the same.
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    assert_eq!(bench.rules()[0], Rule::ResponsePsn);
+}
+
 #[test]
 fn an_answer_goes_on_however_often_its_read_is_asked_again() {
     let read =

@@ -75,7 +75,8 @@ impl Gate {
         let log = File::create(&path).with_context(|| format!("{}", path.display()))?;
         let mut command = Command::new(program);
         command.args(["--exact", "--nocapture", &judge.full_test()]).current_dir(&self.package);
-        command.env(VARIABLE, mutant).env("RNIC_SEEDS", "1").env("CARGO_MANIFEST_DIR", &self.package);
+        command.env(VARIABLE, mutant).env("RNIC_SEEDS", judge.seeds.to_string());
+        command.env("CARGO_MANIFEST_DIR", &self.package);
         command.env("RNIC_FAILURES", self.output.join("failures")).env_remove("RUST_BACKTRACE");
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let started = Instant::now();

@@ -14,9 +14,16 @@ pub struct Judge {
     pub test: &'static str,
     /// What it does with the card.
     pub about: &'static str,
+    /// Seeds that it runs, from the first one of the test on, if it is random.
+    pub seeds: u32,
 }
 
 impl Judge {
+    /// The same with more seeds, where one does not see all of its mutants.
+    const fn with_seeds(self, seeds: u32) -> Judge {
+        Judge { seeds, ..self }
+    }
+
     /// Full name of the test.
     pub fn full_test(&self) -> String {
         format!("{}_at_{WIDTH_BITS}_bits", self.test)
@@ -34,7 +41,7 @@ const fn judge_of(
     test: &'static str,
     about: &'static str,
 ) -> Judge {
-    Judge { name, program, test, about }
+    Judge { name, program, test, about, seeds: 1 }
 }
 
 /// All judges, in the order in which they see a mutant.
@@ -121,7 +128,8 @@ pub const JUDGES: &[Judge] = &[
     ),
     judge_of("shared", "card", "receives_are_shared", "shared receive queues"),
     judge_of("scattered", "card", "memory_may_lie_scattered", "memory without an IOMMU"),
-    judge_of("traffic", "card", "objects_end_in_traffic", "objects that end while they are used"),
+    judge_of("traffic", "card", "objects_end_in_traffic", "objects that end while they are used")
+        .with_seeds(2),
     judge_of(
         "numbers",
         "refusals",

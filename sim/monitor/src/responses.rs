@@ -156,10 +156,12 @@ impl Responder {
         }
     }
 
-    /// Returns whether a PSN is before the expected one. After a READ that takes half of all PSNs, that shows only for those of the
-    /// READ itself; those before it are compared with where it begins.
+    /// Returns whether a PSN of which the card says something is before the expected one. A READ of half of all PSNs hides that of what
+    /// precedes it, which is then looked for among what has arrived.
     fn has_come(&self, psn: Psn) -> bool {
-        psn.is_before(self.expected) || self.open.back().is_some_and(|newest| psn.is_before(newest.first))
+        let precedes_open = self.open.back().is_some_and(|newest| psn.is_before(newest.first));
+        psn.is_before(self.expected)
+            || (precedes_open && self.arrivals.iter().any(|arrival| arrival.covers(psn)))
     }
 
     /// Notes a request that arrives.
@@ -174,7 +176,7 @@ impl Responder {
         let ends_message = operation.is_some_and(Operation::ends_message);
         let takes_receive = operation.is_some_and(takes_receive);
         let arrival = Arrival { psn, count, ends_message, takes_receive, asked };
-        let is_again = self.has_come(psn);
+        let is_again = psn.is_before(self.expected);
         let replaced = if is_again { self.replaced(&arrival) } else { None };
         // What arrives behind a gap is dropped, so it is neither refused by an RNR NAK nor executed.
         if psn == self.expected || is_again {
@@ -264,9 +266,10 @@ impl Responder {
     /// A request was refused by an RNR NAK: it and those after it are not executed until they arrive again (protocol 3.2). What has
     /// arrived again before the NAK left may be executed, and may be another request than the one that was refused.
     fn wait_for(&mut self, psn: Psn) {
+        let has_come = self.has_come(psn);
         let refused = self.arrivals.iter().position(|arrival| arrival.psn == psn);
         self.arrivals.drain(..refused.map_or(0, |place| place + 1));
-        if !self.has_come(psn) {
+        if !has_come {
             return;
         }
         (self.expected, self.messages) = (psn, self.messages_at(psn.sub(1)));

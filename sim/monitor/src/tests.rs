@@ -1196,7 +1196,6 @@ fn a_read_that_is_asked_again_is_answered_again_from_there() {
     assert_eq!(bench.rules(), [Rule::ResponsePsn]);
 }
 
-/// A wire that holds answers up lets a peer ask again many times: the answer that is on its way goes on all the same.
 /// The end of a READ of 2 GiB at a PMTU of 256 is so far away that what precedes the READ seems to come after it.
 #[test]
 fn what_precedes_a_read_of_half_of_all_psns_is_answered() {
@@ -1230,6 +1229,24 @@ fn what_precedes_a_read_of_half_of_all_psns_is_answered() {
     assert_eq!(bench.rules()[0], Rule::ResponsePsn);
 }
 
+/// What is as far ahead as a PSN can be, or was never sent, is not taken for what precedes a READ that waits for its response.
+#[test]
+fn what_is_far_ahead_does_not_precede_an_open_read() {
+    let far = RECEIVE_PSN.add(1).add((1 << 23) - 1);
+    let read = || draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(5)], 0).asking();
+    let mut bench = Bench::new();
+    bench.arrives(read());
+    bench.arrives(send_only(far, 5));
+    bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN, &[aeth(ACK, 1)], 5));
+    bench.sends(&ack(RECEIVE_PSN.add(1), nak(NakCode::PsnSequenceError), 1));
+    assert_eq!(bench.found, []);
+    let mut bench = Bench::new();
+    bench.arrives(read());
+    bench.sends(&ack(far, ACK, 1));
+    assert_eq!(bench.rules(), [Rule::ResponsePsn]);
+}
+
+/// A wire that holds answers up lets a peer ask again many times: the answer that is on its way goes on all the same.
 #[test]
 fn an_answer_goes_on_however_often_its_read_is_asked_again() {
     let read =

@@ -110,6 +110,8 @@ impl Logic for PoolLevels {
         self.levels[pool("refused_completions")].next = complete.refusals;
         let control = self.control.val();
         self.levels[pool("commands")].next = control.commands;
+        self.levels[pool("read_slots")].next = control.slots.read_slots;
+        self.levels[pool("destination_read_slots")].next = control.slots.destination_read_slots;
 
         // A multiplexer of all levels, in groups of eight.
         let index = self.index.val();

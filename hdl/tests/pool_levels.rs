@@ -52,6 +52,8 @@ const PARTS: &[(&str, Set)] = &[
     ("events", |card| card.complete.next.events = bits(IN_USE)),
     ("refused_completions", |card| card.complete.next.refusals = bits(IN_USE)),
     ("commands", |card| card.control.next.commands = bits(IN_USE)),
+    ("read_slots", |card| card.control.next.slots.read_slots = bits(IN_USE)),
+    ("destination_read_slots", |card| card.control.next.slots.destination_read_slots = bits(IN_USE)),
 ];
 
 #[test]

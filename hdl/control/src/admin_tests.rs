@@ -46,6 +46,7 @@ use rnic_layout::state::{
 use rnic_messages::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_messages::host::Slot;
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, Region, RegionWrite};
+use rnic_messages::read::{READ_UNIT_BITS, ReadShare};
 use rnic_messages::setup::{
     InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind, SrqLimitNotice, SrqSetup, SrqSetupKind,
 };

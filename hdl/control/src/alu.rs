@@ -137,6 +137,7 @@ impl Logic for Alu {
         let result = match action {
             Action::Put => constant,
             Action::Move => (target & !constant) | (source & constant),
+            Action::Slots => target,
             _ => total,
         };
 

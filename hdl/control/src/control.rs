@@ -25,6 +25,7 @@ use crate::messages::{
     AdminHost, AdminRegistersTx, CounterReads, DoorbellMessages, InterruptRegisters, Outcome, PortFacts,
     SECTIONS,
 };
+use crate::read_slots::SlotsLevels;
 use crate::registers::{CardRegisters, SPACE_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
 use crate::sequencer::Sequencer;
@@ -77,6 +78,8 @@ pub struct ControlCounts {
 pub struct ControlPools {
     /// Commands that were posted and not answered.
     pub commands: Bits<LEVEL_BITS>,
+    /// READ slots in use.
+    pub slots: SlotsLevels,
 }
 
 /// The slow path of the card.
@@ -364,7 +367,8 @@ impl Logic for Control {
             commands_refused: command_counts.refused,
             stale_dropped: self.sequencer.counts_stale_dropped.val(),
         };
-        self.pools.next = ControlPools { commands: self.admin_ring.level.val() };
+        self.pools.next =
+            ControlPools { commands: self.admin_ring.level.val(), slots: self.sequencer.slots_levels.val() };
         StreamTx::<EqeToken>::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
         StreamTx::<EqeToken>::join(&mut self.sequencer.event, &mut self.events.rx[1]);
         StreamTx::<EqeToken>::join(&mut self.device_failure.event, &mut self.events.rx[2]);

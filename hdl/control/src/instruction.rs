@@ -51,6 +51,9 @@ pub enum Action {
     /// Writes the pages of the region in the scratch words into the tables of pages; the target becomes the device address of its
     /// first byte. Refuses a list that does not fit or that cannot be read.
     Pages,
+    /// The target, the shares of READ slots of the subject, becomes what it is when one of them has as many slots as the source says,
+    /// or is returned. Refuses a share that is too small, and one for which there is no room.
+    Slots,
     /// The target becomes the next PSNs of the subject.
     Probe,
     /// Writes eight words, from the source on, to host memory at the target plus the constant.
@@ -108,6 +111,10 @@ pub const FIND_EXISTS: usize = KIND_BITS;
 pub const FIND_REFERENCE: usize = KIND_BITS + 1;
 /// [`Action::Publish`], constant: the queue restarts.
 pub const PUBLISH_RESTARTS: usize = KIND_BITS;
+/// [`Action::Slots`], constant: the share of the responder; else of the requester.
+pub const SLOTS_DESTINATION: usize = 0;
+/// [`Action::Slots`], constant: the share is returned.
+pub const SLOTS_GIVES: usize = 1;
 /// Width of the constant of [`Action::Setup`]: a [`SetupKind`], or [`SRQ_SETUP`] with an [`SrqSetupKind`].
 pub const SETUP_KIND_BITS: usize = 3;
 /// Number of the first [`SrqSetupKind`] in the constant of [`Action::Setup`].
@@ -380,6 +387,23 @@ impl Program {
     /// Waits until everything has left the card that is in it.
     pub fn wait(&mut self) {
         self.push(Instruction { action: Action::Wait, ..Instruction::default() });
+    }
+
+    /// Lets a share of READ slots have at least `count` slots; `shares` is the word with both shares of a queue pair.
+    pub fn take_slots(&mut self, is_destination: bool, count: Run, shares: Run, detail: usize) {
+        let constant = u64::from(is_destination) << SLOTS_DESTINATION;
+        self.check(Action::Slots, count, constant, CommandStatus::Success, detail);
+        self.aim(shares);
+    }
+
+    /// Returns a share of READ slots.
+    pub fn give_slots(&mut self, is_destination: bool, shares: Run) {
+        self.push(Instruction {
+            action: Action::Slots,
+            target: shares.word(),
+            constant: bits(u64::from(is_destination) << SLOTS_DESTINATION | 1 << SLOTS_GIVES),
+            ..Instruction::default()
+        });
     }
 
     /// Puts the next PSNs into a word: to send in bits 23:0, to expect in bits 55:32; bit 24 says that messages are in flight.

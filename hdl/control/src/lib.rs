@@ -32,6 +32,7 @@
 //! | [`object_store`] | layout of the memory of all objects |
 //! | [`object_view`] | objects of the store as messages to the other parts |
 //! | [`path`] | the path record as the stages use it |
+//! | [`read_slots`] | hands out the slots for READs and atomics that queue pairs share |
 //! | [`page_list`] | reads the pages of a region from the host into the tables of pages |
 //! | [`invalidate`] | invalidates keys that WQEs and peers name |
 //! | [`quiesce`] | waits until everything that was in flight has left the card |
@@ -69,6 +70,7 @@ pub mod path;
 
 pub mod invalidate;
 pub mod page_list;
+pub mod read_slots;
 pub mod quiesce;
 pub mod setup_broadcast;
 

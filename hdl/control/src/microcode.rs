@@ -268,6 +268,24 @@ const ELSEWHERE: AttributeMask = AttributeMask::STATE
     .and(AttributeMask::RECEIVE_PSN)
     .and(AttributeMask::SEND_PSN);
 
+/// Attributes that need READ slots: whether these are the responder's, and their field.
+const SLOTS: [(bool, AttributeMask, &str); 2] = [
+    (false, AttributeMask::READ_ATOMIC, "read_atomic"),
+    (true, AttributeMask::DESTINATION_READ_ATOMIC, "destination_read_atomic"),
+];
+
+/// The word with the shares of READ slots of the subject.
+fn shares() -> Run {
+    word(Subject, object_store::READ_SHARES)
+}
+
+/// Returns both shares of READ slots of the subject, which nothing in flight uses any more.
+fn give_all_slots(program: &mut Program) {
+    for (is_destination, ..) in SLOTS {
+        program.give_slots(is_destination, shares());
+    }
+}
+
 /// Attributes that have a field.
 fn attributes() -> impl Iterator<Item = (usize, &'static str)> {
     let known = ATTRIBUTES.iter().filter(|attribute| !attribute.field.is_empty());
@@ -401,6 +419,13 @@ fn modify_queue_pair() -> Vec<Instruction> {
         program.unused_source_address(index, CommandStatus::ReferenceDoesNotExist, detail(handle));
     });
 
+    // The last of all checks: slots that are taken stay with the queue pair.
+    for (is_destination, attribute, name) in SLOTS {
+        program.only_if(attribute.0.trailing_zeros() as usize, |program| {
+            program.take_slots(is_destination, body(field(name)), shares(), detail(field(name)));
+        });
+    }
+
     for (flag, names) in kept_attributes() {
         program.only_if(flag, |program| {
             for name in names {
@@ -442,6 +467,7 @@ fn modify_queue_pair() -> Vec<Instruction> {
         stamp(program);
         program.setup(SetupKind::Restart, zeros(24));
         program.wait();
+        give_all_slots(program);
     });
     program.finish()
 }
@@ -459,6 +485,7 @@ fn destroy_queue_pair() -> Vec<Instruction> {
     program.publish(Kind::QueuePair, true);
     program.setup(SetupKind::Life, zeros(24));
     program.wait();
+    give_all_slots(&mut program);
     use_queues(&mut program, USER.wrapping_neg());
     program.finish()
 }
@@ -987,6 +1014,7 @@ fn forget(kind: Kind) -> Vec<Instruction> {
                 header(Subject, object_store::STATE, object_store::STATE_BITS),
             );
             program.add(word(Subject, 0), GENERATION);
+            program.put(shares(), 0);
             stamp(&mut program);
             program.publish(kind, true);
             program.setup(SetupKind::Restart, zeros(24));

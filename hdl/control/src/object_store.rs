@@ -1,7 +1,7 @@
 //! Layout of the object store: the memory of everything that commands have set.
 //!
 //! ```text
-//!  0iiiiiiiiiiwwww   queue pair i: header, then the path record
+//!  0iiiiiiiiiiwwww   queue pair i: header, then the path record, then its shares of READ slots
 //!  10iiiiiiiiiiwww   region i: header, then the body of its create command
 //!  110iiiiiiiiiiww   completion queue i: the same
 //!  1110iiiiiiiiwww   address handle i: the same
@@ -27,8 +27,8 @@ pub const INDEX_BITS: usize = 10;
 pub const COMMAND: u64 = 0x7c00;
 /// First scratch word.
 pub const SCRATCH: u64 = 0x7c20;
-/// Words of an object that are loaded: header and path record.
-pub const LOADED_WORDS: usize = 10;
+/// Words of an object that are loaded: header, path record and shares of READ slots.
+pub const LOADED_WORDS: usize = 11;
 
 /// Header: the object exists.
 pub const VALID: usize = 0;
@@ -51,6 +51,10 @@ pub const USERS: usize = 52;
 pub const FIRST_BYTE: usize = 6;
 /// First bit of the path record of a queue pair, and of the body of any other object: the first one after the header.
 pub const BODY: usize = 64;
+/// Word of a queue pair with its shares of READ slots.
+pub const READ_SHARES: usize = 10;
+/// Its first bit of the share of the responder; that of the requester comes first.
+pub const DESTINATION_SHARE: usize = 32;
 /// First bit of the limit of a shared receive queue; its other settings are in a path record.
 pub const LIMIT: usize = 64 * LOADED_WORDS;
 /// Width of the limit.

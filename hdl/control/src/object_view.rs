@@ -3,8 +3,8 @@
 //! All are functions of the first words of an object, header and body, as they are loaded.
 use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
 use crate::object_store::{
-    BODY, GENERATION, INDEX_BITS, Kind, LOADED_WORDS, NUMBER, NUMBER_BITS, PAGE, STATE, STATE_BITS, VALID,
-    kind,
+    BODY, DESTINATION_SHARE, GENERATION, INDEX_BITS, Kind, LOADED_WORDS, NUMBER, NUMBER_BITS, PAGE,
+    READ_SHARES, STATE, STATE_BITS, VALID, kind,
 };
 use crate::page_list::{LOG2_BITS, PAGE_OFFSET_BITS, PagedRegion};
 use crate::path::{PATH_BITS, path_of};
@@ -12,6 +12,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_messages::protect::{Region, RegionWrite};
+use rnic_messages::read::{READ_UNIT_BITS, ReadShare};
 use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup, SrqSetupKind};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, GENERATION_BITS, PAGE_ENTRY_BITS,
@@ -20,10 +21,15 @@ use rnic_messages::sizes::{
 
 /// Bits of an object that are loaded.
 pub const LOADED_BITS: usize = 64 * LOADED_WORDS;
+/// Bits of a share of READ slots.
+const SHARE_BITS: usize = READ_UNIT_BITS + 2;
 /// Bits of a page of a ring's address.
 const BASE_PAGE_BITS: usize = 52;
 
-const _: () = assert!(BODY + PATH_BITS == LOADED_BITS, "header and path record are all of a queue pair");
+const _: () = assert!(
+    BODY + PATH_BITS == 64 * READ_SHARES && READ_SHARES + 1 == LOADED_WORDS,
+    "header, path record and shares of READ slots are all of a queue pair"
+);
 
 /// Offsets of fields in an object, in the form in which kernels can use them.
 mod at {
@@ -97,6 +103,7 @@ pub fn number_of(header: Bits<64>) -> Bits<NUMBER_BITS> {
 #[kernel]
 pub fn setup_of(loaded: Bits<LOADED_BITS>, kind: SetupKind, psn: Bits<24>) -> SetupEvent {
     let header = loaded.get_bits::<64>(0);
+    let shares = loaded.get_bits::<64>(64 * READ_SHARES);
     SetupEvent {
         kind,
         queue_pair: header.get_bits::<QUEUE_PAIR_BITS>(NUMBER),
@@ -104,7 +111,29 @@ pub fn setup_of(loaded: Bits<LOADED_BITS>, kind: SetupKind, psn: Bits<24>) -> Se
         generation: generation_of(header),
         psn,
         path: path_of(loaded.get_bits::<PATH_BITS>(BODY)),
+        read_share: share_of(shares, false),
+        destination_read_share: share_of(shares, true),
     }
+}
+
+/// Gives a share of READ slots of a queue pair, from the word with both.
+#[kernel]
+pub fn share_of(shares: Bits<64>, is_destination: Bit) -> ReadShare {
+    let word = select(
+        is_destination,
+        shares.get_bits::<SHARE_BITS>(DESTINATION_SHARE),
+        shares.get_bits::<SHARE_BITS>(0),
+    );
+    ReadShare { unit: word.get_bits::<READ_UNIT_BITS>(0), size: word.get_bits::<2>(READ_UNIT_BITS) }
+}
+
+/// Gives that word after a share has changed.
+#[kernel]
+pub fn shares_after(shares: Bits<64>, is_destination: Bit, share: ReadShare) -> Bits<64> {
+    let word = bit_cast::<32, SHARE_BITS>(cat!(share.size, share.unit));
+    let own = shares.get_bits::<32>(0);
+    let destination = shares.get_bits::<32>(DESTINATION_SHARE);
+    cat!(select(is_destination, word, destination), select(is_destination, own, word))
 }
 
 /// Gives the setup event of a shared receive queue. `limit` is its limit in 16 bits, and the generation of that in the next 8.

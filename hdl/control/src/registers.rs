@@ -49,7 +49,8 @@ use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, HOST_LIMIT_BITS,
-    QUEUE_PAIR_BITS, REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS, VECTOR_BITS,
+    QUEUE_PAIR_BITS, READ_POOL_BITS, REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS,
+    VECTOR_BITS,
 };
 use settings::{
     Permissions, RegisterWrite, Requests, Settings, event_queue_0, next_settings, permissions, requests_of,
@@ -182,6 +183,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 11] {
         smallest_page_log2: limits::PAGE_LOG2_MIN,
         largest_page_log2: limits::PAGE_LOG2_MAX,
         pages_log2: limits::PAGE_ENTRIES_LOG2 as u8,
+        read_slots_log2: READ_POOL_BITS as u8,
     };
     let message = MessageLimit { message_bytes: limits::MESSAGE_BYTES_MAX.into() };
     [

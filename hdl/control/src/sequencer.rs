@@ -11,8 +11,8 @@
 //! ```
 //!
 //! An instruction takes six cycles, or two if its flag is not set. One that publishes an object takes [`LOAD_CYCLES`] + 2 more,
-//! and lasts until a stream takes what is offered; a list of pages lasts as long as [`page_list`](crate::page_list) says. A
-//! notice takes about 25 cycles. A reset looks at one object every four cycles.
+//! and lasts until a stream takes what is offered; a list of pages lasts as long as [`page_list`](crate::page_list) says, and a
+//! share of READ slots as [`read_slots`](crate::read_slots) does. A notice takes about 25 cycles. A reset looks at one object every four cycles.
 //!
 //! 1. A command that is refused has changed nothing.
 //! 2. Notices are taken between two commands, before the next one, while a command waits for what is in flight, and between
@@ -39,18 +39,19 @@ mod publish;
 mod stage;
 mod store;
 
-use crate::instruction::Action;
+use crate::instruction::{Action, SLOTS_DESTINATION, SLOTS_GIVES};
 use crate::invalidate::Invalidate;
 use crate::messages::{Outcome, SECTIONS, TablesTx};
 use crate::microcode::OPCODE_BITS;
 use crate::object_store::NUMBER;
-use crate::object_view::paged_region_of;
+use crate::object_view::{paged_region_of, share_of, shares_after};
 use crate::page_list::PageList;
 use crate::quiesce::Quiesce;
+use crate::read_slots::{ReadSlots, SlotsLevels, SlotsRequest};
 use event_queue_0::EventQueue0;
 use execute::Execute;
 use load::Loader;
-use machine::{PagesState, StageMachine};
+use machine::{PagesState, SlotsState, StageMachine};
 use publish::{Publisher, setup_offer};
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -59,6 +60,7 @@ use rnic_layout::limits::SOURCE_ADDRESSES;
 use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::host::{HostSpan, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite};
+use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
 pub use stage::{LOAD_CYCLES, LoadReason, LookupReason, PROBE_CYCLES, Routine, Stage};
 use stage::{may_ask_for_list, may_lend};
@@ -136,6 +138,8 @@ pub struct Sequencer {
 
     /// A failure of an older generation was dropped.
     pub counts_stale_dropped: Signal<Out, Bit>,
+    /// READ slots in use; a function of registers.
+    pub slots_levels: Signal<Out, SlotsLevels>,
 
     machine: StageMachine,
     execute: Execute,
@@ -145,6 +149,7 @@ pub struct Sequencer {
     queue_0: EventQueue0,
     quiesce: Quiesce,
     page_list: PageList,
+    read_slots: ReadSlots,
     key_invalidation: Invalidate,
     /// Host address of the next write of a query.
     host_address: DFF<Bits<64>>,
@@ -196,6 +201,8 @@ impl Logic for Sequencer {
             is_done: self.page_list.is_done.val(),
             outcome: self.page_list.outcome.val(),
         };
+        self.machine.slots.next =
+            SlotsState { is_done: self.read_slots.is_done.val(), status: self.read_slots.status.val() };
         self.is_idle.next = self.machine.is_idle.val();
         self.counts_stale_dropped.next = self.machine.counts_stale_dropped.val();
 
@@ -273,6 +280,19 @@ impl Logic for Sequencer {
         StreamTx::<HostSpan>::link(&mut self.list_read, &mut self.page_list.list_read);
         self.page_entry_write.next = self.page_list.page_write.val();
         self.page_entry_write_valid.next = self.page_list.page_write_valid.val();
+
+        // READ slots.
+        let is_destination = instruction.constant.get_bit(SLOTS_DESTINATION);
+        self.read_slots.begins.next = stage == Stage::Slots;
+        self.read_slots.request.next = SlotsRequest {
+            is_destination,
+            gives: instruction.constant.get_bit(SLOTS_GIVES),
+            count: rotated.get_bits::<READ_COUNT_BITS>(0),
+            share: share_of(verdict.result, is_destination),
+        };
+        self.read_slots.may_end.next = !is_lent;
+        self.store.shares.next = shares_after(verdict.result, is_destination, self.read_slots.share.val());
+        self.slots_levels.next = self.read_slots.levels.val();
 
         // What is offered; it does not change before it is taken.
         self.setup.valid.next = offer.setup_valid;

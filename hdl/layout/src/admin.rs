@@ -96,7 +96,7 @@ values! {
         AttributeNotAllowed = 13, "attribute_not_allowed";
         /// Other objects use this one: queue pairs a queue, windows a region.
         Busy = 14, "busy";
-        /// No resources are left.
+        /// Too few of what all objects share are left: READ slots, of which `detail` names the attribute.
         NoResources = 15, "no_resources";
         /// An address is not aligned.
         Misaligned = 16, "misaligned";
@@ -190,9 +190,11 @@ record! {
         rnr_retry: u8 = 80..83, "protocol 2.7";
         /// Timer code of the RNR NAKs that this queue pair sends.
         min_rnr_timer: u8 = 88..93, "protocol 1.6";
-        /// READs and atomics outstanding as requester.
+        /// READs and atomics outstanding as requester. The first value above zero takes 4, 8 or 16 READ slots, until the queue pair is
+        /// reset or destroyed; later ones are refused if they exceed these.
         read_atomic: u8 = 96..101, "protocol 2.3", allowed 0..=16;
-        /// READs and atomics accepted and not answered as responder.
+        /// READs and atomics accepted and not answered as responder, with slots as `read_atomic` has them. As many requests are kept for
+        /// duplicates as there are slots.
         destination_read_atomic: u8 = 104..109, "protocol 3.5", allowed 0..=16;
         /// Port number. The card has one port, number 1.
         port: u8 = 112..113, "protocol 4.1";

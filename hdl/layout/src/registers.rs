@@ -194,7 +194,7 @@ record! {
 }
 
 record! {
-    /// Device addresses, and the pages of regions.
+    /// Device addresses, the pages of regions, and the slots of READs and atomics.
     pub struct MemoryLimits: 64 bits by Generated, "design 3.1" {
         /// Bits of a device address that the card puts out: rings and regions lie below this power of two. Cards of layout 1.0 read
         /// zero, and put out 64.
@@ -205,8 +205,11 @@ record! {
         largest_page_log2: u8 = 16..22, "protocol 4.6", unit "bytes", allowed 0..=30;
         /// Pages of all regions together, log2.
         pages_log2: u8 = 24..29, "protocol 4.6", unit "pages", allowed 0..=24;
+        /// READs and atomics that all queue pairs together can have in flight as requesters, and as many as responders, log2: each
+        /// queue pair that has any has a share of 4, 8 or 16. Cards that read zero have 16 for each queue pair.
+        read_slots_log2: u8 = 32..37, "design decision 7", allowed 0..=20;
     }
-    reserved { 7..8, 14..16, 22..24, 29..64 }
+    reserved { 7..8, 14..16, 22..24, 29..32, 37..64 }
 }
 
 record! {
@@ -846,6 +849,8 @@ pools! {
     "events", Quiet, "EQEs and interrupts that wait for the writes before them.", "protocol 4.4";
     "refused_completions", Quiet, "CQEs that the host refused and whose queue does not know it.", "protocol 4.4";
     "commands", Quiet, "Admin commands that were posted and are not answered.", "design decision 12";
+    "read_slots", Unused, "READ slots of requesters, in the shares of queue pairs that are not in RESET.", "design decision 7";
+    "destination_read_slots", Unused, "READ slots of responders, in the shares of queue pairs that are not in RESET.", "design decision 7";
 }
 
 /// Returns the index of the pool with this name.

@@ -1,14 +1,48 @@
 //! READs and atomics of the peer, from admission to their responses; and responses of the peer, from the wire
 //! to host memory.
 use crate::host::HostSpan;
-use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS};
 use rnic_kernel::prelude::*;
 
-/// Slots for READs and atomics of a queue pair in flight, log2: the largest `destination_read_atomic`
+/// Most slots for READs and atomics of a queue pair in flight, log2: the largest `destination_read_atomic`
 /// (protocol 3.5).
 pub const READ_SLOT_BITS: usize = 4;
 /// Bits of a free-running count of READs and atomics.
 pub const READ_COUNT_BITS: usize = READ_SLOT_BITS + 1;
+/// Slots of the smallest share, log2: a unit.
+pub const READ_UNIT_LOG2: usize = 2;
+/// Bits of the number of a unit.
+pub const READ_UNIT_BITS: usize = READ_POOL_BITS - READ_UNIT_LOG2;
+
+/// Share of a queue pair in a pool of READ slots, which control hands out: one, two or four units, whose first has a number that is
+/// a multiple of theirs. Requester and responder have a pool each, of the same size (design decision 7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReadShare {
+    /// Number of the first unit.
+    pub unit: Bits<READ_UNIT_BITS>,
+    /// 0: no slots, 1: 4, 2: 8, 3: 16.
+    pub size: Bits<2>,
+}
+
+/// Gives the number of the slots of a share.
+#[kernel]
+pub fn share_slots(share: ReadShare) -> Bits<READ_COUNT_BITS> {
+    match share.size.to_u64() {
+        0 => bits::<READ_COUNT_BITS>(0),
+        1 => bits::<READ_COUNT_BITS>(4),
+        2 => bits::<READ_COUNT_BITS>(8),
+        _ => bits::<READ_COUNT_BITS>(16),
+    }
+}
+
+/// Gives the place in the pool of a slot of a queue pair. Slots are counted modulo 16; those beyond the share are the same as those
+/// within it. Without a share, the place is nobody's and is not to be used.
+#[kernel]
+pub fn read_place(share: ReadShare, slot: Bits<READ_SLOT_BITS>) -> Bits<READ_POOL_BITS> {
+    let within = cat!(share.size.all() && slot.get_bit(3), share.size.get_bit(1) && slot.get_bit(2));
+    let unit = share.unit | bit_cast::<READ_UNIT_BITS, 2>(within);
+    cat!(unit, slot.get_bits::<READ_UNIT_LOG2>(0))
+}
 
 /// A READ with a valid range, to be executed when the writes before it are done; or an atomic, to be answered
 /// when it is executed.
@@ -132,4 +166,21 @@ pub struct ReadResponseCommand {
     pub literal: Bits<64>,
     /// Notice that place sends to the requester after the payload is written.
     pub notice: ResponseNotice,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_has_as_many_places_as_slots_one_after_the_other() {
+        for (unit, size, slots) in [(5, 1, 4), (0x7fe, 2, 8), (8, 3, 16), (0x7fc, 3, 16)] {
+            let share = ReadShare { unit: bits(unit), size: bits(size) };
+            assert_eq!(share_slots(share), bits(slots));
+            for slot in 0..16 {
+                assert_eq!(read_place(share, bits(slot)), bits(4 * unit + slot % slots), "{share:?} {slot}");
+            }
+        }
+        assert_eq!(share_slots(ReadShare::default()), bits(0));
+    }
 }

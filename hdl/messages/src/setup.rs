@@ -4,6 +4,7 @@
 //! event to all stages that keep a record of the object, and each stage writes its own. Control offers an event
 //! to all of them and continues when each has taken it; a stage takes it between two packets, in bounded time.
 use crate::path::Path;
+use crate::read::ReadShare;
 use crate::sizes::{
     GENERATION_BITS, QUEUE_PAIR_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, WORK_INDEX_BITS,
 };
@@ -18,7 +19,7 @@ pub enum SetupKind {
     /// The queue pair was created or reset: state and generation change, and all records start anew with
     /// indices of zero.
     Restart,
-    /// The path; state and generation are unchanged.
+    /// The path and the shares of READ slots; state and generation are unchanged.
     Path,
     /// The first PSN to send, which is also the oldest unacknowledged PSN.
     SendPsn,
@@ -28,7 +29,7 @@ pub enum SetupKind {
     Probe,
 }
 
-/// Setup of a queue pair, sent to all stages. State, generation and path are valid in events of every kind.
+/// Setup of a queue pair, sent to all stages. State, generation, path and shares are valid in events of every kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SetupEvent {
     /// What changes.
@@ -43,6 +44,10 @@ pub struct SetupEvent {
     pub psn: Bits<24>,
     /// Its new path.
     pub path: Path,
+    /// Its slots for READs and atomics that it requests.
+    pub read_share: ReadShare,
+    /// Its slots for READs and atomics of its peer.
+    pub destination_read_share: ReadShare,
 }
 
 /// What a command changes of a shared receive queue.

@@ -19,6 +19,8 @@ pub const RECEIVE_RING_BITS: usize = QUEUE_PAIR_BITS + 1;
 pub const RECEIVE_RINGS: u64 = (1 << QUEUE_PAIR_BITS) + (1 << SHARED_RECEIVE_BITS);
 /// Bits of the number of an event queue.
 pub const EVENT_QUEUE_BITS: usize = 5;
+/// READ slots that all queue pairs share as requesters, and as many as responders, log2.
+pub const READ_POOL_BITS: usize = 13;
 /// Bits of the index of a region: the low bits of the high 24 bits of its key.
 pub const REGION_BITS: usize = 10;
 /// Bits of the index of an entry of the page table.

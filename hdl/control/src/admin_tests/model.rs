@@ -13,6 +13,8 @@ pub(super) struct QueuePair {
     pub(super) attributes: Bytes,
     /// The create command of its address handle.
     pub(super) handle: Bytes,
+    /// READ slots as requester and as responder: first unit and number of units.
+    pub(super) shares: [(usize, usize); 2],
 }
 
 /// The objects, and the messages that are expected of the card.
@@ -32,6 +34,8 @@ pub(super) struct Model {
     /// How often the limit of each shared receive queue was set, modulo 256.
     pub(super) limit_settings: BTreeMap<u32, u8>,
     pub(super) handles: BTreeMap<u32, Bytes>,
+    /// Units of READ slots in use, of requesters and of responders.
+    pub(super) read_units: [BTreeSet<usize>; 2],
     /// Source addresses in use, one bit each.
     pub(super) source_addresses: u64,
     pub(super) messages: Vec<Message>,
@@ -140,10 +144,12 @@ impl Model {
         for index in sorted(self.pairs.keys().copied().collect()) {
             let mut pair = self.pairs.remove(&index).expect("it exists");
             pair.state = QpState::Reset;
+            pair.shares = Default::default();
             self.age(index);
             self.expect_page(Kind::QueuePair, pair.number, pair.page, false);
             self.expect_setup(SetupKind::Restart, &pair, 0);
         }
+        self.read_units = Default::default();
         for index in sorted(self.regions.keys().copied().collect()) {
             let region = self.regions.remove(&index).expect("it exists");
             self.expect_region(&region, false);

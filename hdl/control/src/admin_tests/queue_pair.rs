@@ -2,6 +2,8 @@
 use super::*;
 
 pub(super) const PATH: Record = PathRecord::RECORD;
+/// Units of READ slots in a pool.
+const READ_UNITS: usize = 1 << READ_UNIT_BITS;
 
 pub(super) const HANDLED: [&str; 9] = [
     "is_ipv6",
@@ -31,7 +33,46 @@ pub(super) fn kept() -> Vec<(u32, Vec<&'static str>)> {
     .collect()
 }
 
+/// Gives a share as in a setup event.
+fn share_of((first, units): (usize, usize)) -> ReadShare {
+    let size = [0, 1, 2, 0, 3][units];
+    ReadShare { unit: bits(if size == 0 { 0 } else { first as u64 }), size: bits(size) }
+}
+
 impl Model {
+    /// Lets queue pair `pair` have `count` READ slots in a pool, if it can.
+    fn take_slots(
+        &mut self,
+        pair: &mut QueuePair,
+        pool: usize,
+        count: u64,
+        detail: u32,
+    ) -> Result<(), Refusal> {
+        let units = (count as usize).div_ceil(4).next_power_of_two() * usize::from(count > 0);
+        let own = pair.shares[pool].1;
+        if units <= own {
+            return Ok(());
+        }
+        if own > 0 {
+            return refuse(CommandStatus::ValueNotAllowed, detail);
+        }
+        let used = &mut self.read_units[pool];
+        let mut places = (0..READ_UNITS).step_by(units);
+        let Some(first) = places.find(|&first| (first..first + units).all(|unit| !used.contains(&unit)))
+        else {
+            return refuse(CommandStatus::NoResources, detail);
+        };
+        used.extend(first..first + units);
+        pair.shares[pool] = (first, units);
+        Ok(())
+    }
+
+    fn give_slots(&mut self, pair: &mut QueuePair) {
+        for (pool, (first, units)) in core::mem::take(&mut pair.shares).into_iter().enumerate() {
+            (first..first + units).for_each(|unit| assert!(self.read_units[pool].remove(&unit)));
+        }
+    }
+
     pub(super) fn path(&self, pair: &QueuePair) -> Bits<576> {
         let create = &CreateQueuePair::RECORD;
         let mut bytes = [0; 72];
@@ -78,6 +119,8 @@ impl Model {
             generation: bits(self.generation(pair.number % 1024).into()),
             psn: bits(psn),
             path: crate::path::path_of(path),
+            read_share: share_of(pair.shares[0]),
+            destination_read_share: share_of(pair.shares[1]),
         })));
     }
 
@@ -165,6 +208,7 @@ impl Model {
             created: *bytes,
             attributes: [0; COMMAND_BYTES],
             handle: [0; COMMAND_BYTES],
+            shares: Default::default(),
         };
         self.expect_setup(SetupKind::Restart, &pair, 0);
         self.expect_page(Kind::QueuePair, number, pair.page, true);
@@ -217,6 +261,19 @@ impl Model {
             }
             pair.handle = *handle;
         }
+        for (pool, attribute, name) in [
+            (0, AttributeMask::READ_ATOMIC, "read_atomic"),
+            (1, AttributeMask::DESTINATION_READ_ATOMIC, "destination_read_atomic"),
+        ] {
+            if mask.contains(attribute) {
+                let mut kept = self.pair(number)?;
+                let taken = self.take_slots(&mut kept, pool, get(record, bytes, name), at(record, name));
+                pair.shares = kept.shares;
+                // What was taken stays, even if the command is refused.
+                self.pairs.insert(number % 1024, kept);
+                taken?;
+            }
+        }
         for (flag, names) in kept() {
             if mask.contains(AttributeMask(flag)) {
                 for name in names {
@@ -238,6 +295,7 @@ impl Model {
                 pair.attributes = [0; COMMAND_BYTES];
                 pair.handle = [0; COMMAND_BYTES];
                 self.expect_setup(SetupKind::Restart, &pair, 0);
+                self.give_slots(&mut pair);
             } else {
                 self.expect_setup(SetupKind::Life, &pair, 0);
             }
@@ -290,6 +348,7 @@ impl Model {
         self.age(number % 1024);
         self.expect_page(Kind::QueuePair, number, pair.page, false);
         self.expect_setup(SetupKind::Life, &pair, 0);
+        self.give_slots(&mut pair);
         Ok(0)
     }
 }

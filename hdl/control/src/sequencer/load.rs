@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  command, list slot, event queue 0 ──> ┌────────┐ loaded
-//!  word of the store ──────────────────> │ 10     ├────────> store, setup, tables, host
+//!  word of the store ──────────────────> │ 11     ├────────> store, setup, tables, host
 //!                                        │ words  │
 //!  stage ──> load ──> address            └────────┘
 //! ```

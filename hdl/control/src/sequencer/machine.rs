@@ -57,6 +57,15 @@ pub(super) struct PagesState {
     pub outcome: Outcome,
 }
 
+/// State of `read_slots`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct SlotsState {
+    /// It has done what was asked for, or refused it.
+    pub is_done: Bit,
+    /// A `CommandStatus`.
+    pub status: Bits<5>,
+}
+
 /// Decides on the stages of the sequencer.
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct StageMachine {
@@ -112,6 +121,8 @@ pub(super) struct StageMachine {
     pub in_flight: Signal<In, Bit>,
     /// State of `page_list`.
     pub pages: Signal<In, PagesState>,
+    /// State of `read_slots`.
+    pub slots: Signal<In, SlotsState>,
 
     /// The stage; registered.
     pub stage: Signal<Out, Stage>,
@@ -182,6 +193,7 @@ impl Logic for StageMachine {
         let sweep = self.sweep.q.val();
         let notice = self.notice_held.q.val();
         let pages = self.pages.val();
+        let slots = self.slots.val();
         let is_lent = self.is_lent.val();
         let is_queue_pair = self.notice.valid.val();
         let has_notice = is_queue_pair || self.srq_limit.valid.val();
@@ -228,6 +240,8 @@ impl Logic for StageMachine {
             is_between_slots,
             pages_end: stage == Stage::Pages && pages.is_done && !is_lent,
             pages_refuse: pages.outcome.status.any(),
+            slots_end: stage == Stage::Slots && slots.is_done && !is_lent,
+            slots_refuse: slots.status.any(),
             notice_applies: decision.applies,
             keeps_state: decision.keeps_state,
             has_event: notice.of_queue_pair.has_event,
@@ -250,8 +264,13 @@ impl Logic for StageMachine {
         let chunks = self.chunks_written.q.val();
         let pages_fail = is_between_slots && !has_notice && device_failed;
         let outcome = self.outcome_held.q.val();
+        let ended = if stage == Stage::Slots {
+            Outcome { status: slots.status, detail: bit_cast::<32, 9>(instruction.detail) }
+        } else {
+            pages.outcome
+        };
         self.outcome_held.d.next =
-            next_outcome(stage, outcome, instruction, verdict, chunks, pages.outcome, pages_fail);
+            next_outcome(stage, outcome, instruction, verdict, chunks, ended, pages_fail);
         if self.event.ready.val() {
             self.event_valid.d.next = false;
         }
@@ -354,13 +373,14 @@ fn writes_store(stage: Stage, changes_target: Bit, advances: Bit, notice_applies
     match stage {
         Stage::Copy => true,
         Stage::Apply => changes_target,
-        Stage::Probe | Stage::Pages => advances,
+        Stage::Probe | Stage::Pages | Stage::Slots => advances,
         Stage::Decide => notice_applies,
         _ => false,
     }
 }
 
-/// Gives the outcome that a command has if it ends in the next cycle. `chunks` counts the writes of a query.
+/// Gives the outcome that a command has if it ends in the next cycle. `chunks` counts the writes of a query; `ended` is how
+/// `page_list` or `read_slots` has ended.
 #[kernel]
 fn next_outcome(
     stage: Stage,
@@ -368,7 +388,7 @@ fn next_outcome(
     instruction: Instruction,
     verdict: Verdict,
     chunks: Bits<CHUNK_COUNT_BITS>,
-    pages: Outcome,
+    ended: Outcome,
     pages_fail: Bit,
 ) -> Outcome {
     let device_failed = Outcome { status: bits(CommandStatus::DeviceFailed as u64), detail: bits(0) };
@@ -382,7 +402,8 @@ fn next_outcome(
         }
         Stage::Found => Outcome { status: instruction.status, detail: bit_cast::<32, 9>(instruction.detail) },
         Stage::Wait => device_failed,
-        Stage::Pages => select(pages_fail, device_failed, pages),
+        Stage::Pages => select(pages_fail, device_failed, ended),
+        Stage::Slots => ended,
         _ => outcome,
     }
 }
@@ -424,6 +445,7 @@ mod tests {
             (Stage::Wait, Action::Wait, false, outcome(DeviceFailed, 0)),
             (Stage::Pages, Action::Pages, false, pages),
             (Stage::Pages, Action::Pages, true, outcome(DeviceFailed, 0)),
+            (Stage::Slots, Action::Slots, false, pages),
             (Stage::Load, Action::Pages, true, held),
             (Stage::Respond, Action::Finish, false, held),
         ] {
@@ -447,6 +469,8 @@ mod tests {
             (Stage::Probe, [false, true, false], true),
             (Stage::Probe, [true, false, true], false),
             (Stage::Pages, [false, true, false], true),
+            (Stage::Slots, [false, true, false], true),
+            (Stage::Slots, [true, false, true], false),
             (Stage::Decide, [false, false, true], true),
             (Stage::Decide, [true, true, false], false),
             (Stage::Publish, [true; 3], false),

@@ -189,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_pair_is_known_by_its_header_and_a_limit_by_the_word_after_the_path() {
+    fn a_queue_pair_is_known_by_its_header_and_a_limit_by_the_word_after_its_object() {
         let address =
             |is_queue_pair| notice_address(of_queue_pair(NoticeKind::Drained, 0), is_queue_pair, limit(0));
         assert_eq!(address(true), bits(5 << 4));
-        assert_eq!(address(false), bits(0x7800 | 5 << 4 | 10));
+        assert_eq!(address(false), bits(0x7800 | 5 << 4 | LIMIT_WORD));
     }
 
     #[test]

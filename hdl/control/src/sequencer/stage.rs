@@ -5,7 +5,7 @@
 //!        │                                     ^ ^ instruction skipped │                          │
 //!        │                                     │ └─────────────────────┘                          │
 //!        │                                     └─── Found, Setup, Probe, Publish, Write, <────────┤
-//!        │                                          Wait, Pages: the instruction is done          │
+//!        │                                          Wait, Pages, Slots: the instruction is done   │
 //!        ├─ notice, also of Wait and Pages ──> Lookup ─> LookupWait ─> Decide ─> Load ─> Setup ─> Raise
 //!        └─ forget ─> Sweep ─> Lookup ─> LookupWait ─> Swept ─┬─ nothing to forget ─> Sweep       │
 //!                       ^                                     └─> Fetch .. Apply ─> Sweep         v
@@ -16,7 +16,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
 
 /// Cycles in which an object is loaded.
-pub const LOAD_CYCLES: u64 = 12;
+pub const LOAD_CYCLES: u64 = 13;
 /// Cycles from the taking of a probe to the reading of the PSNs.
 pub const PROBE_CYCLES: u64 = 16;
 /// Width of the count of cycles within a stage.
@@ -66,6 +66,8 @@ pub enum Stage {
     Wait,
     /// Lets `page_list` work.
     Pages,
+    /// Lets `read_slots` work.
+    Slots,
     /// Offers the outcome of the command.
     Respond,
     /// Decides what a notice changes.
@@ -164,6 +166,10 @@ pub(super) struct Conditions {
     pub(super) pages_end: Bit,
     /// `page_list` refuses the list.
     pub(super) pages_refuse: Bit,
+    /// `read_slots` is done.
+    pub(super) slots_end: Bit,
+    /// `read_slots` refuses the share.
+    pub(super) slots_refuse: Bit,
     /// The notice changes the object that it names, or is still true.
     pub(super) notice_applies: Bit,
     /// The notice is no failure: it changes no state.
@@ -189,6 +195,7 @@ pub(super) fn advances(stage: Stage, at: Position, is: Conditions) -> Bit {
         Stage::Write => is.write_taken,
         Stage::Wait => !is.is_lent && !is.has_notice && !is.device_failed && !is.in_flight,
         Stage::Pages => is.pages_end && !is.pages_refuse,
+        Stage::Slots => is.slots_end && !is.slots_refuse,
         _ => false,
     }
 }
@@ -203,6 +210,7 @@ fn ends_in_apply(action: Action) -> Bit {
         | Action::Publish
         | Action::Wait
         | Action::Pages
+        | Action::Slots
         | Action::Probe
         | Action::Write => false,
         _ => true,
@@ -296,6 +304,13 @@ pub(super) fn next_stage(stage: Stage, at: Position, is: Conditions) -> Stage {
                     Stage::Pages
                 }
             }
+            Stage::Slots => {
+                if is.slots_end {
+                    Stage::Respond
+                } else {
+                    Stage::Slots
+                }
+            }
             Stage::Respond => {
                 if is.outcome_taken {
                     Stage::Idle
@@ -332,6 +347,7 @@ fn after_apply(at: Position, refuses: Bit) -> Stage {
             Action::Find => Stage::Lookup,
             Action::Setup | Action::Probe | Action::Publish | Action::Write | Action::Pages => Stage::Load,
             Action::Wait => Stage::Wait,
+            Action::Slots => Stage::Slots,
             Action::Finish => {
                 if at.routine == Routine::Command {
                     Stage::Respond
@@ -392,6 +408,7 @@ pub(super) fn may_lend(stage: Stage) -> Bit {
         || stage == Stage::Write
         || stage == Stage::Wait
         || stage == Stage::Pages
+        || stage == Stage::Slots
         || stage == Stage::Respond
         || stage == Stage::Raise
 }
@@ -456,6 +473,8 @@ mod tests {
         is_between_slots: false,
         pages_end: false,
         pages_refuse: false,
+        slots_end: false,
+        slots_refuse: false,
         notice_applies: false,
         keeps_state: false,
         has_event: false,
@@ -646,6 +665,19 @@ mod tests {
                 false,
             ),
         ]);
+        let ended = Conditions { slots_end: true, ..NONE };
+        check(&[
+            (Stage::Slots, at, NONE, Stage::Slots, false),
+            (
+                Stage::Slots,
+                at,
+                Conditions { has_notice: true, device_failed: true, ..NONE },
+                Stage::Slots,
+                false,
+            ),
+            (Stage::Slots, at, ended, Stage::Fetch, true),
+            (Stage::Slots, at, Conditions { slots_refuse: true, ..ended }, Stage::Respond, false),
+        ]);
     }
 
     #[test]
@@ -678,6 +710,7 @@ mod tests {
             Stage::Write,
             Stage::Wait,
             Stage::Pages,
+            Stage::Slots,
             Stage::Respond,
             Stage::Raise,
         ];

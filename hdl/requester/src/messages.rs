@@ -9,7 +9,7 @@ use crate::wqe::SGE_BITS;
 use rnic_kernel::prelude::*;
 use rnic_messages::packet::EXTENDED_BITS;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
-use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
+use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS, WORK_INDEX_BITS};
 
 /// Width of the number of a pool block: the first 2^10 blocks are the homes of the queue pairs, the others are
 /// shared.
@@ -195,8 +195,8 @@ pub struct SegmentPlan {
     pub is_long: Bit,
     /// Units of the burst that ends with it, if one does.
     pub charge: Bits<CHARGE_BITS>,
-    /// Slot of the [`ReadRecord`], where `is_open`.
-    pub read_slot: Bits<READ_SLOT_BITS>,
+    /// Place of the [`ReadRecord`] in the pool of READ slots, where `is_open`.
+    pub read_place: Bits<READ_POOL_BITS>,
     /// A `PathMtu`.
     pub path_mtu: Bits<3>,
     /// Protection domain of the queue pair.

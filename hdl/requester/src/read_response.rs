@@ -8,7 +8,7 @@
 //! ```text
 //!                 ┌─────────────────────────────────────────────────────────────────┐
 //!  setup ────────>│ state, generation                                               │
-//!  read ─────────>│ records (16 a queue pair)                                       │
+//!  read ─────────>│ records (up to 16 a queue pair)                                 │
 //!  issued_read ──>│ progress: how many READs wait, bytes of the oldest one          │
 //!                 │     ^ v                                                         │
 //!  response ─────>│ queue pair ─> record ─> PSN, opcode, length ─> parts ───────────┼──> access_request
@@ -48,7 +48,6 @@ mod grant;
 mod rules;
 
 use crate::messages::{IssuedRead, ReadRecord, Response};
-use crate::segment::READ_INDEX_BITS;
 use crate::sweep::SweepStep;
 use crate::wqe::ATOMIC_BYTES;
 use grant::{Grant, Pending};
@@ -56,9 +55,9 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
-use rnic_messages::read::ReadResponseCommand;
+use rnic_messages::read::{ReadResponseCommand, ReadShare, read_place};
 use rnic_messages::setup::{SetupEvent, SetupKind, receives};
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS};
 use rules::{
     Comparison, Due, Outcome, Progress, access, after_issue, after_missing, after_response, compare, decide,
     due, notice,
@@ -76,6 +75,8 @@ struct Life {
     /// Responses are accepted.
     serves: Bit,
     generation: Bits<GENERATION_BITS>,
+    /// READ slots of the queue pair.
+    share: ReadShare,
 }
 
 /// State of the block.
@@ -120,8 +121,8 @@ pub struct ReadResponse {
     pub setup: StreamRx<SetupEvent>,
     /// From segment: a READ or an atomic.
     pub read: Signal<In, ReadRecord>,
-    /// Queue pair and slot of `read`.
-    pub read_index: Signal<In, Bits<READ_INDEX_BITS>>,
+    /// Place of `read` in the pool of READ slots.
+    pub read_place: Signal<In, Bits<READ_POOL_BITS>>,
     /// `read` is valid and is written.
     pub read_valid: Signal<In, Bit>,
     /// From issue: a READ whose record was written before.
@@ -140,7 +141,7 @@ pub struct ReadResponse {
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
-    records: Memory<ReadRecord, READ_INDEX_BITS>,
+    records: Memory<ReadRecord, READ_POOL_BITS>,
     pending: Fifo<Pending, PENDING, PENDING_COUNT>,
     grant: Grant,
     requests: Fifo<AccessRequest, 3, 4>,
@@ -199,16 +200,17 @@ impl Logic for ReadResponse {
         let life = self.lives.read_data.val();
         let progress = self.progresses.read_data.val();
         self.records.write_enable.next = self.read_valid.val();
-        self.records.write_address.next = self.read_index.val();
+        self.records.write_address.next = self.read_place.val();
         self.records.write_data.next = self.read.val();
         self.records.read_enable.next = step == Step::Load;
-        self.records.read_address.next = cat!(queue_pair, progress.slot);
+        self.records.read_address.next = read_place(life.share, progress.slot);
         let record = self.records.read_data.val();
         let is_setup = step == Step::Setup;
         let serves = receives(event.state);
         self.lives.write_enable.next = is_sweeping || is_setup;
         self.lives.write_address.next = select(is_sweeping, self.sweep.val().index, queue_pair);
-        self.lives.write_data.next = Life { serves: serves && !is_sweeping, generation: event.generation };
+        self.lives.write_data.next =
+            Life { serves: serves && !is_sweeping, generation: event.generation, share: event.read_share };
 
         // A response: what is due, what it is, and what becomes of it.
         if step == Step::Load {

@@ -294,7 +294,7 @@ impl Logic for Requester {
 
         // Data of READs, and responses that must not overtake it.
         self.read_response.read.next = self.segment.read.val();
-        self.read_response.read_index.next = self.segment.read_index.val();
+        self.read_response.read_place.next = self.segment.read_place.val();
         self.read_response.read_valid.next = self.segment.read_valid.val();
         StreamTx::<IssuedRead>::join(&mut self.issue.issued_read, &mut self.issued_reads.rx);
         StreamTx::<IssuedRead>::join(&mut self.issued_reads.tx, &mut self.read_response.issued_read);

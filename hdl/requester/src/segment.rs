@@ -64,9 +64,8 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::AccessRequest;
-use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SetupEvent;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
 use rnic_messages::transmit::WIRE_UNIT_LOG2;
 
 mod begin;
@@ -74,8 +73,6 @@ mod packet;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Width of the index of a [`ReadRecord`]: its queue pair, and its slot.
-pub const READ_INDEX_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
 pub(crate) const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 const QUANTUM: u64 = 1 << QUANTUM_BITS;
 /// `log2` of the units of a quantum.
@@ -132,8 +129,8 @@ pub struct Segment {
     pub access_request: StreamTx<AccessRequest>,
     /// To read_response: a READ or an atomic.
     pub read: Signal<Out, ReadRecord>,
-    /// Queue pair and slot of `read`.
-    pub read_index: Signal<Out, Bits<READ_INDEX_BITS>>,
+    /// Its place in the pool of READ slots.
+    pub read_place: Signal<Out, Bits<READ_POOL_BITS>>,
     /// `read` is valid and is written.
     pub read_valid: Signal<Out, Bit>,
     /// To wqe_parse: the WQE after a long message may come; registered.
@@ -266,7 +263,7 @@ impl Logic for Segment {
         self.packets.rx.valid.next = makes;
         self.packets.rx.beat.next = packet_of(queue_pair, is_turn, ends, wqe, work, requests);
         self.read.next = read_record_of(work.rest, message.is_atomic);
-        self.read_index.next = cat!(queue_pair, wqe.plan.read_slot);
+        self.read_place.next = wqe.plan.read_place;
         self.read_valid.next = makes && is_new_read(work);
         self.share.d.next = share_next(loads_turn, makes && !is_turn, self.share.q.val(), work);
 

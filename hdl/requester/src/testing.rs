@@ -5,6 +5,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::limits::WQE_SLOT_BYTES;
 use rnic_layout::queue::send::{INLINE, SIGNALLED, SOLICITED, TWO_SLOTS};
 use rnic_layout::state::{PathMtu, QpState, Service};
+use rnic_messages::read::{READ_UNIT_BITS, ReadShare};
 use rnic_messages::setup::{SetupEvent, SetupKind};
 
 use crate::messages::SLOT_BITS;
@@ -27,6 +28,7 @@ pub(crate) fn event(kind: SetupKind, queue_pair: usize, state: QpState, generati
     event.path.generation = event.generation;
     event.path.service = bits(Service::ReliableConnected as u64);
     event.path.path_mtu = bits(PathMtu::Bytes1024 as u64);
+    event.read_share = ReadShare { unit: bits(4 * queue_pair as u64 % (1 << READ_UNIT_BITS)), size: bits(3) };
     event
 }
 

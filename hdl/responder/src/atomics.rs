@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!             ┌──────────────────────────────────────────────────────────────┐
-//!  request ──>│ ring (16 a queue pair)                                       │
+//!  request ──>│ ring (up to 16 a queue pair)                                 │
 //!  release ──>│ released ──> ready queue <──────────────────────┐            │
 //!             │                   v                             │ locked     │
 //!             │             oldest request ──> its lock ────────┤            │
@@ -38,7 +38,8 @@
 //!    in the newer one and none in the older, and counts as entered; it has left when all its atomics and those
 //!    of earlier periods are done. So later atomics are not waited for, although atomics overtake each other.
 //!
-//! A queue pair may have 16 requests that have not begun; one more waits, and all requests after it. Reset
+//! A queue pair may have as many requests that have not begun as it has READ slots; admission has no more in flight. All of them
+//! are done before it gets other slots. Reset
 //! forgets all, in 1,024 cycles. Protocol 3.5, 3.7.
 use crate::messages::{AtomicRelease, AtomicRequest, AtomicResult};
 use periods::Periods;
@@ -52,9 +53,9 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, WordWrite};
 use rnic_messages::pool::{LEVEL_BITS, level_after};
-use rnic_messages::read::READ_SLOT_BITS;
+use rnic_messages::read::{READ_SLOT_BITS, read_place};
 use rnic_messages::setup::InFlight;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
 
 mod periods;
 mod record;
@@ -64,10 +65,9 @@ const WORD_BYTES: u64 = 8;
 /// log2 of the atomics between read and result.
 const IN_FLIGHT: usize = 7;
 pub(crate) const IN_FLIGHT_COUNT: usize = IN_FLIGHT + 1;
-const RING_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
 const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 /// Bits of a count of all requests that can wait.
-const OPEN_BITS: usize = RING_BITS + 1;
+const OPEN_BITS: usize = READ_POOL_BITS + 1;
 
 /// State of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -124,7 +124,7 @@ pub struct Atomics {
 
     records: Memory<Progress, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
-    ring: Memory<Waiting, RING_BITS>,
+    ring: Memory<Waiting, READ_POOL_BITS>,
     locks: Memory<Lock, LOCK_BITS>,
     ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     reading: Fifo<Reading, IN_FLIGHT, IN_FLIGHT_COUNT>,
@@ -217,17 +217,19 @@ impl Logic for Atomics {
         let progress = self.records.read_data.val();
 
         // Requests and releases.
-        let stores = step == Step::Store && has_room(progress);
+        let stores = step == Step::Store && has_room(progress, request.share);
         let releases = step == Step::Release;
         self.request.ready.next = stores;
         self.release.ready.next = releases;
         self.ring.write_enable.next = stores;
-        self.ring.write_address.next = cat!(queue_pair, progress.stored.get_bits::<READ_SLOT_BITS>(0));
+        self.ring.write_address.next =
+            read_place(request.share, progress.stored.get_bits::<READ_SLOT_BITS>(0));
         self.ring.write_data.next = waiting_of(request, self.periods.newer.val());
 
         // The oldest request begins if its word is free.
         self.ring.read_enable.next = step == Step::Load;
-        self.ring.read_address.next = cat!(queue_pair, progress.started.get_bits::<READ_SLOT_BITS>(0));
+        self.ring.read_address.next =
+            read_place(progress.share, progress.started.get_bits::<READ_SLOT_BITS>(0));
         let oldest = self.ring.read_data.val();
         let lock = lock_of(oldest.address);
         self.locks.read_enable.next = step == Step::Fetch || is_idle;
@@ -305,7 +307,8 @@ impl Logic for Atomics {
         self.ready_queue.rx.beat.next = queue_pair;
         self.records.write_enable.next = clears || changes;
         self.records.write_address.next = select(clears, sweep, queue_pair);
-        let queued = Progress { is_queued: next.is_queued || begins, ..next };
+        let share = select(stores, request.share, progress.share);
+        let queued = Progress { is_queued: next.is_queued || begins, share, ..next };
         self.records.write_data.next = select(clears, Progress { ticket, ..Default::default() }, queued);
 
         self.periods.stores.next = stores;

@@ -1,6 +1,6 @@
 //! Messages between the stages of the responder, and its counters.
 use rnic_kernel::prelude::*;
-use rnic_messages::read::READ_SLOT_BITS;
+use rnic_messages::read::{READ_SLOT_BITS, ReadShare};
 use rnic_messages::sizes::{
     CELL_BITS, COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SPAN_BITS,
     WORK_INDEX_BITS,
@@ -99,6 +99,8 @@ pub struct Responses {
     pub last_psn: Bits<24>,
     /// Slot of the request among the READs and atomics in flight of its queue pair.
     pub slot: Bits<READ_SLOT_BITS>,
+    /// READ slots of the queue pair.
+    pub share: ReadShare,
 }
 
 /// A packet of a queue pair has failed after admission, which admits no more packets of it. There is no
@@ -214,6 +216,8 @@ pub struct AtomicRequest {
     pub generation: Bits<GENERATION_BITS>,
     /// Slot among the READs and atomics in flight of the queue pair.
     pub slot: Bits<READ_SLOT_BITS>,
+    /// READ slots of the queue pair.
+    pub share: ReadShare,
     /// Device address of the word, a multiple of 8.
     pub address: Bits<64>,
     /// Operation and operands.

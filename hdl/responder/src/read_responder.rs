@@ -9,9 +9,9 @@
 //! ```text
 //!             ┌──────────────────────────────────────────────────────────────────────────┐
 //!  setup ────>│ life                       (sequencer: one event or one step of a turn)  │
-//!  request ──>│ slots (16 a queue pair), noted ──────────────┐                           │
+//!  request ──>│ slots (up to 16 a queue pair), noted ────────┐                           │
 //!  release ──>│ released ──> ready queue   duplicates ──> finder ──> replays ────────────┼──> withdrawn
-//!  result ───>│ values (16 a queue pair), arrived                       │                │
+//!  result ───>│ values (up to 16 a queue pair), arrived                 │                │
 //!             │                      v                                  │                │
 //!             │   oldest request or replay <────────────────────────────┘                │
 //!             │                      └──> response ──> responses (128) ───┐              │
@@ -35,7 +35,7 @@
 //! 4. An atomic is answered when its result is there, and requests after it are not answered before: so a READ
 //!    returns what an earlier atomic has written. While it waits, its queue pair is not in the ready queue. An
 //!    atomic that the host failed ends in NAK 0x63.
-//! 5. A request and its result stay in their slot until sixteen newer requests have come, or the queue pair is
+//! 5. A request and its result stay in their slot until as many newer requests have come as the queue pair has slots, or it is
 //!    restarted or enters ERR (protocol 3.5). A duplicate asks for a part of one, by PSNs, address and key. Its answer
 //!    is a *replay*: responses of a READ are made as in 2, the first a FIRST or ONLY again, and an atomic gets
 //!    its saved value. What is not noted is dropped (protocol 3.4).
@@ -235,8 +235,7 @@ impl Logic for ReadResponder {
         self.replays.may_seek.next = !loads;
         self.replays.slot.next = slot;
         self.table.seeks.next = self.replays.seeks.val();
-        self.table.seek_pair.next = self.replays.seek_pair.val();
-        self.table.seek_slot.next = self.replays.seek_slot.val();
+        self.table.seek_place.next = self.replays.seek_place.val();
         self.replays.life.next = life;
         self.replays.noted.next = noted;
         self.replays.is_replaying.next = is_turns && is_replaying;

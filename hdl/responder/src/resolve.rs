@@ -222,6 +222,7 @@ impl Logic for Resolve {
             queue_pair: packet.queue_pair,
             generation: packet.generation,
             slot: packet.responses.slot,
+            share: packet.responses.share,
             address: last_address,
             operands: self.operands.beat.val(),
         };

@@ -12,7 +12,7 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::Syndrome;
 use rnic_messages::host::HostSpan;
-use rnic_messages::read::{READ_SLOT_BITS, ResponseNotice};
+use rnic_messages::read::{READ_SLOT_BITS, ResponseNotice, read_place, share_slots};
 use std::collections::VecDeque;
 
 const INDICES: [usize; 3] = [0, 0x155, 0x3ff];
@@ -192,7 +192,8 @@ impl World {
         let pair = &mut self.pairs[number];
         let generation = pair.event.generation.to_u64() as u8;
         let generation = generation.wrapping_add((kind == SetupKind::Restart).into());
-        let event = event(kind, pair.index, state, generation);
+        let mut event = event(kind, pair.index, state, generation);
+        event.read_share.size = bits(1 + pair.index as u64 % 3);
         if kind == SetupKind::Restart {
             // What is still on its way from segment and issue keeps its slots.
             pair.script.clear();
@@ -254,7 +255,7 @@ impl World {
         pair.slot = (slot + 1) % READS_MAX as u64;
         let block = &mut self.bench.block;
         block.read.next = record;
-        block.read_index.next = bits((pair.index as u64) << READ_SLOT_BITS | slot);
+        block.read_place.next = read_place(pair.event.read_share, bits(slot));
         block.read_valid.next = true;
         let opened = IssuedRead {
             queue_pair: bits(pair.index as u64),
@@ -606,7 +607,8 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
         for cycle in 0..14_000 {
             let number = world.random.random_range(0..INDICES.len());
             let faults = if cycle < 2_000 { 0.0 } else { 0.03 };
-            let may_read = world.pairs[number].held.len() < READS_MAX && world.written.is_none();
+            let slots = share_slots(world.pairs[number].event.read_share).to_u64() as usize;
+            let may_read = world.pairs[number].held.len() < slots && world.written.is_none();
             if may_read && world.random.random_bool(0.1) {
                 let path_mtu = world.random.random_range(1..=5);
                 let pmtu = 128 << path_mtu;

@@ -15,6 +15,7 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::queue::send::{INLINE, SIGNALLED, TWO_SLOTS};
 use rnic_layout::state::QpState;
 use rnic_messages::host::HostSpan;
+use rnic_messages::read::ReadShare;
 use rnic_messages::setup::{SetupKind, SourceAddressWrite};
 use rnic_messages::sizes::queue_pair_of;
 use rnic_messages::transmit::TransmitRequest;
@@ -321,6 +322,7 @@ impl World {
         event.path.local_qp = bits(pair.qpn.into());
         event.path.path_mtu = bits(pair.path_mtu);
         event.path.read_atomic = bits(READ_ATOMIC);
+        event.read_share = ReadShare { unit: bits(index as u64), size: bits(1) };
         event.path.domain = bits(pair.number as u64);
         event.path.send_base_page = bits(pair.ring() >> 12);
         event.path.send_slots_log2 = bits(pair.ring_log2.into());

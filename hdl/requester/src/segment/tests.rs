@@ -396,7 +396,7 @@ impl World {
                 is_continued: false,
                 is_long: !is_read && (length > 1 << 14 || (!is_well && random.random_bool(0.1))),
                 charge: Stimulus::sample(random),
-                read_slot: Stimulus::sample(random),
+                read_place: Stimulus::sample(random),
                 path_mtu: bits(pair.path_mtu),
                 domain: Stimulus::sample(random),
             },
@@ -620,8 +620,7 @@ impl World {
         }
         if takes && block.read_valid.val() {
             let item = block.checked.beat.val();
-            let place = item.header.queue_pair.to_u64() << READ_SLOT_BITS | item.plan.read_slot.to_u64();
-            assert!(item.kind.is_read && block.read_index.val() == place);
+            assert!(item.kind.is_read && block.read_place.val() == item.plan.read_place);
             let record = ReadRecord {
                 psn: item.plan.first_psn,
                 length: item.length,

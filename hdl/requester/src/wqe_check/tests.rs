@@ -51,7 +51,7 @@ fn random_item(random: &mut Random) -> (ParsedWqe, [[u8; 64]; 2]) {
             first_psn: Stimulus::sample(random),
             is_long: random.random(),
             charge: Stimulus::sample(random),
-            read_slot: Stimulus::sample(random),
+            read_place: Stimulus::sample(random),
             path_mtu: Stimulus::sample(random),
             domain: Stimulus::sample(random),
         },

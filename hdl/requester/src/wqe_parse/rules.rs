@@ -13,7 +13,7 @@ use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::send::WqeOpcode;
 use rnic_layout::state::{PathMtu, QpState, Service};
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadShare, read_place};
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS, WORK_INDEX_BITS};
 
@@ -42,6 +42,8 @@ pub(super) struct Life {
     pub domain: Bits<24>,
     /// READs and atomics that may be outstanding.
     pub read_atomic: Bits<READ_COUNT_BITS>,
+    /// Their slots.
+    pub read_share: ReadShare,
 }
 
 /// Progress of a queue pair.
@@ -204,6 +206,7 @@ pub(super) fn life_of(event: SetupEvent) -> Life {
         path_mtu: event.path.path_mtu,
         domain: event.path.domain,
         read_atomic: event.path.read_atomic,
+        read_share: event.read_share,
     }
 }
 
@@ -756,7 +759,10 @@ pub(super) fn parsed_of(
             is_continued: skipped_packets(decision).any(),
             is_long: after.waits_for_long,
             charge: slot.charge,
-            read_slot: (send.reads - send.reads_behind).get_bits::<READ_SLOT_BITS>(0),
+            read_place: read_place(
+                life.read_share,
+                (send.reads - send.reads_behind).get_bits::<READ_SLOT_BITS>(0),
+            ),
             path_mtu: life.path_mtu,
             domain: life.domain,
         },

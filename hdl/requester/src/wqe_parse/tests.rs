@@ -8,6 +8,7 @@ use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
 use rnic_layout::queue::send::WqeOpcode;
 use rnic_layout::state::{PathMtu, QpState};
+use rnic_messages::read::read_place;
 use std::collections::{HashMap, VecDeque};
 
 const QUEUES: usize = 3;
@@ -335,7 +336,7 @@ impl Model {
                 is_continued: false,
                 is_long,
                 charge: slot.charge,
-                read_slot: bits(self.reads & 15),
+                read_place: read_place(self.event.read_share, bits(self.reads & 15)),
                 path_mtu: self.event.path.path_mtu,
                 domain: self.event.path.domain,
             },
@@ -509,6 +510,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             event.psn = bits(0xff_fff0 | random.random::<u64>() & 15);
             event.path.domain = bits(number as u64);
             event.path.read_atomic = bits([2, 16, 0][number]);
+            event.read_share.size = bits([1, 3, 0][number]);
             event.path.signal_all = number == 0;
             event.path.path_mtu =
                 bits([PathMtu::Bytes256, PathMtu::Bytes1024, PathMtu::Bytes4096][number] as u64);
@@ -529,6 +531,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let generation = rings[number].generation;
             let mut event = event(SetupKind::Life, FIRST + number, QpState::ReadyToSend, generation);
             event.path.read_atomic = bits([2, 16, 0][number]);
+            event.read_share.size = bits([1, 3, 0][number]);
             apply(&mut rings, &event);
             setup.push(event);
         }

@@ -87,6 +87,7 @@ pub(super) fn admitted_of(
         responses: Responses {
             last_psn: token.psn + found.responses,
             slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
+            share: path.read_share,
         },
     }
 }
@@ -112,6 +113,7 @@ mod tests {
     use super::super::check::class_of;
     use super::super::outcome::Flush;
     use super::*;
+    use rnic_messages::read::ReadShare;
 
     #[test]
     fn a_dropped_packet_is_forwarded_only_for_its_payload() {
@@ -240,9 +242,10 @@ mod tests {
         let after = AdmitRecord { reads: bits(18), msn: bits(6), receive_index: bits(9), ..record };
         let found = Findings { responses: bits(2), ..Findings::default() };
         let token = PacketToken { psn: bits(0xff_ffff), ..PacketToken::default() };
-        let packet =
-            admitted_of(bits(3), token, AdmitPath::default(), record, after, found, Outcome::default());
+        let share = ReadShare { unit: bits(6), size: bits(2) };
+        let path = AdmitPath { read_share: share, ..AdmitPath::default() };
+        let packet = admitted_of(bits(3), token, path, record, after, found, Outcome::default());
         assert_eq!((packet.msn, packet.consumer_index), (bits(6), bits(9)));
-        assert_eq!(packet.responses, Responses { last_psn: bits(1), slot: bits(1) });
+        assert_eq!(packet.responses, Responses { last_psn: bits(1), slot: bits(1), share });
     }
 }

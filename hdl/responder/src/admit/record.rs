@@ -7,7 +7,7 @@ use crate::messages::{Decision, Stop};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::packet::PacketToken;
-use rnic_messages::read::READ_COUNT_BITS;
+use rnic_messages::read::{READ_COUNT_BITS, ReadShare};
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS,
@@ -27,6 +27,8 @@ pub(super) struct AdmitPath {
     pub remote_atomic: Bit,
     /// READs and atomics that may be in flight.
     pub reads_max: Bits<READ_COUNT_BITS>,
+    /// Their slots.
+    pub read_share: ReadShare,
     pub destination_address: Bits<128>,
     pub source_address_index: Bits<SOURCE_ADDRESS_BITS>,
     pub partition_key: Bits<16>,
@@ -106,6 +108,7 @@ pub(super) fn path_of(event: SetupEvent, exists: Bit) -> AdmitPath {
         remote_read: event.path.remote_read,
         remote_atomic: event.path.remote_atomic,
         reads_max: event.path.destination_read_atomic,
+        read_share: event.destination_read_share,
         destination_address: event.path.destination_address,
         source_address_index: event.path.source_address_index,
         partition_key: event.path.partition_key,

@@ -3,7 +3,7 @@
 use crate::messages::{AtomicOperands, AtomicRequest, AtomicResult};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostWord, WordWrite};
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadShare, share_slots};
 use rnic_messages::setup::InFlight;
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 
@@ -38,6 +38,8 @@ pub(super) struct Progress {
     pub has_ticket: Bit,
     /// Its ticket.
     pub ticket: Bits<TICKET_BITS>,
+    /// READ slots of the queue pair, as of the last request.
+    pub share: ReadShare,
 }
 
 /// A request in the ring of its queue pair.
@@ -113,10 +115,10 @@ pub(super) fn lock_after(lock: Lock, draws: Bit, ends: Bit) -> Lock {
     Lock { next: select(draws, lock.next + 1, lock.next), called: select(ends, lock.called + 1, lock.called) }
 }
 
-/// Says whether a queue pair has room for a request.
+/// Says whether a queue pair has room for a request among its READ slots.
 #[kernel]
-pub(super) fn has_room(progress: Progress) -> Bit {
-    !(progress.stored - progress.started).get_bit(READ_SLOT_BITS)
+pub(super) fn has_room(progress: Progress, share: ReadShare) -> Bit {
+    progress.stored - progress.started < share_slots(share)
 }
 
 /// Gives the ticket of the oldest request: the one that it holds, or the next of the lock.
@@ -143,6 +145,7 @@ pub(super) fn progress_after(progress: Progress, change: Change, ticket: Bits<TI
         is_queued: progress.is_queued && !change.tries,
         has_ticket: select(change.tries, !change.starts, progress.has_ticket),
         ticket,
+        ..progress
     }
 }
 
@@ -281,8 +284,23 @@ mod tests {
         ] {
             assert_eq!(may_begin(progress), expected, "{progress:?}");
         }
-        for (stored, started, expected) in [(15, 0, true), (16, 0, false), (15, 31, false), (14, 31, true)] {
-            assert_eq!(has_room(progress(stored, 0, started, false)), expected, "{stored} {started}");
+        for (stored, started, size, expected) in [
+            (15, 0, 3, true),
+            (16, 0, 3, false),
+            (15, 31, 3, false),
+            (14, 31, 3, true),
+            (7, 0, 2, true),
+            (7, 31, 2, false),
+            (3, 0, 1, true),
+            (4, 0, 1, false),
+            (0, 0, 0, false),
+        ] {
+            let share = ReadShare { size: bits(size), ..ReadShare::default() };
+            assert_eq!(
+                has_room(progress(stored, 0, started, false), share),
+                expected,
+                "{stored} {started} {size}"
+            );
         }
     }
 

@@ -13,11 +13,12 @@
 //! 2. The newest request that contains what is asked for is found: an old one with the same PSNs, from before they
 //!    wrapped around, is not.
 use super::record::Slot;
-use super::replay::{Found, Measured, Noted, contains, found_of, measure, slots_of};
+use super::replay::{Found, Measured, Noted, contains, found_of, measure, noted_slots};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{Fifo, StreamRx};
 use rnic_kernel::prelude::*;
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest, ReadShare, read_place};
+use rnic_messages::sizes::READ_POOL_BITS;
 
 /// log2 of the duplicates between resolve and their release.
 const DUPLICATES: usize = 6;
@@ -48,12 +49,14 @@ pub(super) struct Finder {
     pub begins: Signal<In, Bit>,
     /// What is noted of its queue pair.
     pub noted: Signal<In, Noted>,
+    /// READ slots of its queue pair.
+    pub share: Signal<In, ReadShare>,
     /// The oldest duplicate leaves.
     pub takes: Signal<In, Bit>,
-    /// `seek_slot` of the queue pair of the duplicate is read in this cycle, if `may_seek`.
+    /// The slot at `seek_place` is read in this cycle, if `may_seek`.
     pub seeks: Signal<Out, Bit>,
-    /// Slot to be read.
-    pub seek_slot: Signal<Out, Bits<READ_SLOT_BITS>>,
+    /// Place of a slot of the queue pair of the duplicate.
+    pub seek_place: Signal<Out, Bits<READ_POOL_BITS>>,
     /// The slots are not read by another.
     pub may_seek: Signal<In, Bit>,
     /// The slot that was read in the last cycle.
@@ -77,6 +80,7 @@ pub(super) struct Finder {
     #[init(Reg::new(Search::Idle))]
     search: Reg<Search>,
     cursor: DFF<Bits<READ_SLOT_BITS>>,
+    share_held: DFF<ReadShare>,
     /// Slots that are not read.
     left: DFF<Bits<READ_COUNT_BITS>>,
     has_slot: Reg<Bit>,
@@ -124,7 +128,8 @@ impl Logic for Finder {
         if self.begins.val() {
             let noted = self.noted.val();
             self.cursor.d.next = noted.count.get_bits::<READ_SLOT_BITS>(0) - 1;
-            self.left.d.next = slots_of(noted);
+            self.left.d.next = noted_slots(noted, self.share.val());
+            self.share_held.d.next = self.share.val();
             self.search.d.next = Search::Walk;
         }
         if self.takes.val() {
@@ -132,7 +137,7 @@ impl Logic for Finder {
         }
         self.duplicates.tx.ready.next = self.takes.val();
         self.seeks.next = reads;
-        self.seek_slot.next = cursor;
+        self.seek_place.next = read_place(self.share_held.q.val(), cursor);
         self.head.next = again;
         self.has_head.next = self.duplicates.tx.valid.val();
         self.is_idle.next = search == Search::Idle;

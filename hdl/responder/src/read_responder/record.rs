@@ -5,7 +5,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::state::QpState;
 use rnic_messages::protect::AccessRequest;
-use rnic_messages::read::{READ_COUNT_BITS, ReadRequest};
+use rnic_messages::read::{READ_COUNT_BITS, ReadRequest, ReadShare};
 use rnic_messages::setup::{SetupEvent, SetupKind, receives};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rnic_messages::transmit::{WIRE_UNIT_BITS, WIRE_UNIT_LOG2, wire_units};
@@ -59,6 +59,8 @@ pub(super) struct Life {
     pub path_mtu: Bits<3>,
     /// Protection domain of the queue pair.
     pub domain: Bits<24>,
+    /// READ slots of the queue pair.
+    pub share: ReadShare,
 }
 
 /// Progress of a queue pair.
@@ -150,6 +152,7 @@ pub(super) fn life_after(life: Life, event: SetupEvent) -> Life {
         generation: event.generation,
         path_mtu: event.path.path_mtu,
         domain: event.path.domain,
+        share: event.destination_read_share,
     }
 }
 

@@ -2,17 +2,18 @@
 //! (protocol 3.4, 3.5).
 use super::record::{Progress, Slot};
 use rnic_kernel::prelude::*;
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest, ReadShare, share_slots};
 
 /// Slots of a queue pair.
 const SLOTS: usize = 1 << READ_SLOT_BITS;
 
-/// Requests that are noted of a queue pair: the last sixteen, or all if there were fewer.
+/// Requests that are noted of a queue pair: the last sixteen, of which its share of READ slots holds the newest; or all if there were
+/// fewer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Noted {
     /// Free-running count of requests.
     pub count: Bits<READ_COUNT_BITS>,
-    /// There were sixteen or more: all slots are in use.
+    /// There were sixteen or more.
     pub is_full: Bit,
 }
 
@@ -99,11 +100,18 @@ pub(super) fn noted_after(noted: Noted) -> Noted {
     Noted { count: noted.count + 1, is_full: noted.is_full || last_slot.all() }
 }
 
-/// Gives the slots in use.
+/// Gives the slots of a share in use.
 #[kernel]
-pub(super) fn slots_of(noted: Noted) -> Bits<READ_COUNT_BITS> {
+pub(super) fn noted_slots(noted: Noted, share: ReadShare) -> Bits<READ_COUNT_BITS> {
     let below: Bits<READ_COUNT_BITS> = noted.count & (SLOTS as u64 - 1);
-    select(noted.is_full, bits::<READ_COUNT_BITS>(SLOTS as u64), below)
+    let all = share_slots(share);
+    select(noted.is_full || below > all, all, below)
+}
+
+/// Gives the slot whose request the next one takes the place of; `noted` requests were stored.
+#[kernel]
+pub(super) fn overwritten_by(noted: Bits<READ_COUNT_BITS>, share: ReadShare) -> Bits<READ_SLOT_BITS> {
+    (noted - share_slots(share)).get_bits::<READ_SLOT_BITS>(0)
 }
 
 /// Compares a duplicate with a slot.
@@ -276,19 +284,19 @@ pub(super) fn replay_after_turn(replay: Replay, bytes: Bits<32>, packets: Bits<2
     select(is_last, next_of(replay), Replay { bytes, packets, goes_on: true, ..replay })
 }
 
-/// Says whether the slot of a new request is that of the active replay.
+/// Says whether a new request takes the place of that of the active replay, which was in `slot`.
 #[kernel]
 pub(super) fn ends_active(replay: Replay, slot: Bits<READ_SLOT_BITS>) -> Bit {
     replay.is_active && replay.slot == slot
 }
 
-/// Says whether the slot of a new request is one that waits for its replay.
+/// Says whether a new request takes the place of one that waits for its replay, which was in `slot`.
 #[kernel]
 pub(super) fn ends_waiting(replay: Replay, slot: Bits<READ_SLOT_BITS>) -> Bit {
     replay.is_active && replay.waiting.get_bit(slot.index())
 }
 
-/// Gives the replays after a new request has taken a slot.
+/// Gives the replays after a new request has taken the place of that in `slot`.
 #[kernel]
 pub(super) fn replay_after_store(replay: Replay, slot: Bits<READ_SLOT_BITS>) -> Replay {
     if ends_active(replay, slot) {
@@ -305,12 +313,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_sixteen_requests_are_noted() {
-        let mut noted = Noted::default();
-        for stored in 0u64..70 {
-            assert_eq!(slots_of(noted), bits(stored.min(16)), "{stored}");
-            assert_eq!(noted.count, bits(stored % 32));
-            noted = noted_after(noted);
+    fn as_many_of_the_last_requests_are_noted_as_there_are_slots() {
+        for (size, slots) in [(0, 0), (1, 4), (2, 8), (3, 16)] {
+            let share = ReadShare { size: bits(size), ..ReadShare::default() };
+            let mut noted = Noted::default();
+            for stored in 0u64..70 {
+                assert_eq!(noted_slots(noted, share), bits(stored.min(slots)), "{stored}");
+                assert_eq!(noted.count, bits(stored % 32));
+                assert_eq!(overwritten_by(noted.count, share), bits((stored + 32 - slots) % 16));
+                noted = noted_after(noted);
+            }
         }
     }
 

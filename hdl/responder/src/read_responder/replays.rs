@@ -16,14 +16,14 @@
 use super::finder::{DUPLICATE_COUNT, Finder};
 use super::record::{Life, Progress, Slot};
 use super::replay::{
-    Action, Noted, Replay, action_of, ends_active, ends_waiting, has_begun, replay_after, replay_after_store,
-    replay_after_turn, withdrawn_by,
+    Action, Noted, Replay, action_of, ends_active, ends_waiting, has_begun, overwritten_by, replay_after,
+    replay_after_store, replay_after_turn, withdrawn_by,
 };
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest, ReadsWithdrawn};
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::read::{READ_COUNT_BITS, ReadRequest, ReadsWithdrawn};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
 
 /// Keeps replays.
 #[derive(Default, LogicBlock, Registers)]
@@ -55,10 +55,8 @@ pub(super) struct ReplayTable {
     pub may_seek: Signal<In, Bit>,
     /// A slot is read.
     pub seeks: Signal<Out, Bit>,
-    /// Its queue pair.
-    pub seek_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// Its number.
-    pub seek_slot: Signal<Out, Bits<READ_SLOT_BITS>>,
+    /// Its place in the pool.
+    pub seek_place: Signal<Out, Bits<READ_POOL_BITS>>,
     /// The slot that was read in the last cycle.
     pub slot: Signal<In, Slot>,
     /// The oldest duplicate is released, and leaves. The records of its queue pair were read two cycles before.
@@ -116,6 +114,7 @@ impl Logic for ReplayTable {
         StreamRx::<ReadRequest>::link(&mut self.duplicate, &mut self.finder.request);
         self.finder.begins.next = self.begins_search.val();
         self.finder.noted.next = self.noted.val();
+        self.finder.share.next = self.life.val().share;
         self.finder.takes.next = self.repeats.val();
         self.finder.may_seek.next = self.may_seek.val();
         self.finder.slot.next = self.slot.val();
@@ -138,7 +137,7 @@ impl Logic for ReplayTable {
         let begins = repeats && action == Action::Begin;
 
         let stores = self.stores.val();
-        let slot = noted.get_bits::<READ_SLOT_BITS>(0);
+        let slot = overwritten_by(noted, life.share);
         let ends_active = stores && ends_active(replay, slot);
         let ends_one = ends_active || (stores && ends_waiting(replay, slot));
         let stored = replay_after_store(replay, slot);
@@ -171,8 +170,7 @@ impl Logic for ReplayTable {
         self.may_repeat.next = has_room && self.finder.has_head.val() && (is_idle || is_done);
         self.is_sought.next = is_done;
         self.seeks.next = self.finder.seeks.val();
-        self.seek_pair.next = again.queue_pair;
-        self.seek_slot.next = self.finder.seek_slot.val();
+        self.seek_place.next = self.finder.seek_place.val();
         self.replay.next = replay;
         self.begins.next = begins;
         self.aborts.next = is_replaying && (begins || ends_active);

@@ -9,18 +9,16 @@
 //!
 //! 1. `read` is followed by at most one of `sets`, `stores` and `results`, which belongs to the queue pair that
 //!    was read.
-//! 2. A request stays in its slot until sixteen newer ones have come, also when it was answered (protocol 3.5).
+//! 2. A request stays in its slot until as many newer ones have come as its queue pair has slots, also when it was answered
+//!    (protocol 3.5).
 //! 3. Requests and results of another generation, or of a queue pair in a state without responses, are dropped.
 use super::record::{Life, Slot, Value, slot_of};
 use super::replay::{Noted, noted_after};
 use crate::messages::AtomicResult;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest};
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
-
-/// Bits of the number of a slot.
-pub(super) const SLOT_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest, read_place};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
 
 /// Keeps requests and results.
 #[derive(LogicBlock, Registers, Construct)]
@@ -59,10 +57,8 @@ pub(super) struct RequestTable {
     pub fetched: Signal<In, Bits<READ_SLOT_BITS>>,
     /// A slot is read for the finder, without its result; not with `fetches`.
     pub seeks: Signal<In, Bit>,
-    /// Queue pair of the slot.
-    pub seek_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// Number of the slot.
-    pub seek_slot: Signal<In, Bits<READ_SLOT_BITS>>,
+    /// Place of the slot in the pool.
+    pub seek_place: Signal<In, Bits<READ_POOL_BITS>>,
 
     /// Attributes of the queue pair that was read.
     pub life: Signal<Out, Life>,
@@ -83,9 +79,9 @@ pub(super) struct RequestTable {
     noted_requests: Memory<Noted, QUEUE_PAIR_BITS>,
     arrived_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
-    slots: Memory<Slot, SLOT_BITS>,
+    slots: Memory<Slot, READ_POOL_BITS>,
     #[init(Memory::new(Storage::Ultra))]
-    values: Memory<Value, SLOT_BITS>,
+    values: Memory<Value, READ_POOL_BITS>,
 }
 
 impl Logic for RequestTable {
@@ -121,16 +117,15 @@ impl Logic for RequestTable {
         self.arrived_counts.write_address.next = swept;
         self.arrived_counts.write_data.next = select(keeps_value, arrived + 1, bits::<READ_COUNT_BITS>(0));
         self.slots.write_enable.next = stores;
-        self.slots.write_address.next = cat!(queue_pair, noted.count.get_bits::<READ_SLOT_BITS>(0));
+        self.slots.write_address.next = read_place(life.share, noted.count.get_bits::<READ_SLOT_BITS>(0));
         self.slots.write_data.next = slot_of(request);
         self.values.write_enable.next = keeps_value;
-        self.values.write_address.next = cat!(queue_pair, result.slot);
+        self.values.write_address.next = read_place(life.share, result.slot);
         self.values.write_data.next = Value { original: result.original, has_failed: result.has_failed };
         let seeks = self.seeks.val();
-        let fetched: Bits<SLOT_BITS> = cat!(queue_pair, self.fetched.val());
-        let sought: Bits<SLOT_BITS> = cat!(self.seek_pair.val(), self.seek_slot.val());
+        let fetched = read_place(life.share, self.fetched.val());
         self.slots.read_enable.next = self.fetches.val() || seeks;
-        self.slots.read_address.next = select(seeks, sought, fetched);
+        self.slots.read_address.next = select(seeks, self.seek_place.val(), fetched);
         self.values.read_enable.next = self.fetches.val();
         self.values.read_address.next = fetched;
         self.life.next = life;

@@ -156,7 +156,7 @@ mod tests {
             syndrome: bits(0x1f),
             psn: bits(5),
             msn: bits(6),
-            responses: Responses { last_psn: bits(9), slot: bits(2) },
+            responses: Responses { last_psn: bits(9), slot: bits(2), ..Responses::default() },
             solicited: true,
             with_immediate: true,
             ..Admitted::default()

@@ -42,7 +42,7 @@ fn a_queue_pair_fails_once_and_then_its_wqes_are_flushed() {
         payload_bytes: bits(0),
         message_length: bits(100),
         psn: bits(8),
-        responses: Responses { last_psn: bits(9), slot: bits(0) },
+        responses: Responses { last_psn: bits(9), slot: bits(0), ..Responses::default() },
         ..packet()
     };
     let packets = [

@@ -6,8 +6,10 @@ use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, WordWrite};
+use rnic_messages::read::{ReadShare, share_slots};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+/// Places of a queue pair's requests, counted over all its READs and atomics.
 const SLOTS: usize = 16;
 
 /// An atomic, from its request to its result.
@@ -34,6 +36,7 @@ impl Atomic {
 
 #[derive(Default)]
 struct Pair {
+    share: ReadShare,
     jobs: usize,
     waiting: VecDeque<Atomic>,
     /// Cycles in which the atomics without a result were released.
@@ -128,10 +131,22 @@ impl World {
         world
     }
 
+    /// Gives a queue pair; new ones have shares of READ slots of all sizes.
+    fn pair(pairs: &mut BTreeMap<u16, Pair>, queue_pair: u16) -> &mut Pair {
+        let number = pairs.len() as u64;
+        let share = ReadShare { unit: bits(4 * number), size: bits(1 + number % 3) };
+        pairs.entry(queue_pair).or_insert_with(|| Pair { share, ..Pair::default() })
+    }
+
+    /// READ slots of a queue pair.
+    fn slots(&mut self, queue_pair: u16) -> usize {
+        share_slots(Self::pair(&mut self.pairs, queue_pair).share).to_u64() as usize
+    }
+
     fn job(&mut self, queue_pair: u16, address: u64) {
         let word = self.memory.get(&address).copied().unwrap_or_default();
         let random = &mut self.random;
-        let pair = self.pairs.entry(queue_pair).or_default();
+        let pair = Self::pair(&mut self.pairs, queue_pair);
         let atomic = Atomic {
             number: self.next,
             generation: random.random_range(0..256),
@@ -147,6 +162,7 @@ impl World {
             queue_pair: bits(queue_pair.into()),
             generation: bits(atomic.generation),
             slot: bits(atomic.slot),
+            share: pair.share,
             address: bits(address),
             operands: AtomicOperands {
                 is_compare: atomic.is_compare,
@@ -159,7 +175,7 @@ impl World {
     }
 
     fn release(&mut self, queue_pair: u16) {
-        let pair = self.pairs.entry(queue_pair).or_default();
+        let pair = Self::pair(&mut self.pairs, queue_pair);
         if pair.released.len() < pair.waiting.len() {
             pair.released.push_back(self.cycle);
             self.releases.push(AtomicRelease { queue_pair: bits(queue_pair.into()) });
@@ -324,7 +340,7 @@ fn words_change_one_atomic_after_the_other() {
             world.fails = if round == 0 { 0.0 } else { 0.05 };
             for _ in 0..2_500 {
                 let number = queue_pairs[world.random.random_range(0..queue_pairs.len())];
-                if world.random.random_bool(0.06) && world.waiting(number) < SLOTS + 3 {
+                if world.random.random_bool(0.06) && world.waiting(number) < world.slots(number) + 3 {
                     let word = words[world.random.random_range(0..words.len())];
                     world.job(number, word);
                 }

@@ -19,13 +19,13 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, WriteOwner};
 use rnic_messages::path::Path;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::ReadClosed;
+use rnic_messages::read::{READ_SLOT_BITS, ReadClosed, ReadShare};
 use rnic_messages::receive::{AckNotice, PayloadReference, PlaceCommand, ack_of};
 use rnic_messages::setup::{
     NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
 };
-use rnic_messages::sizes::CELL_BITS;
 use rnic_messages::sizes::queue_pair_of;
+use rnic_messages::sizes::{CELL_BITS, READ_POOL_BITS};
 use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 use std::collections::{HashMap, HashSet, VecDeque};
 

@@ -11,7 +11,9 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{PathMtu, QpState};
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
-use rnic_messages::read::{ReadRelease, ReadRequest, ReadsServed, ReadsWithdrawn};
+use rnic_messages::read::{
+    READ_SLOT_BITS, ReadRelease, ReadRequest, ReadShare, ReadsServed, ReadsWithdrawn, share_slots,
+};
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +22,17 @@ const ACK: u8 = 0x1f;
 const NAK_ACCESS: u8 = 0x62;
 const NAK_OPERATIONAL: u8 = 0x63;
 const QUEUE_PAIRS: [u16; 4] = [0, 3, 514, 1023];
-const SLOTS: u32 = 16;
+
+/// READ slots of a queue pair: shares of all sizes.
+fn share_of(number: u16) -> ReadShare {
+    let (unit, size) = match number {
+        0 => (0, 3),
+        3 => (5, 1),
+        514 => (6, 2),
+        _ => (0x7fc, 3),
+    };
+    ReadShare { unit: bits(unit), size: bits(size) }
+}
 
 /// A packet that a queue pair is owed.
 #[derive(Clone, Debug)]
@@ -234,6 +246,7 @@ impl World {
         event.state = bits(state as u64);
         event.generation = bits(generation.into());
         event.path.path_mtu = bits(life.path_mtu.into());
+        event.destination_read_share = share_of(number);
         // The domain identifies the queue pair in access requests.
         event.path.domain = bits(u64::from(number) << 8 | u64::from(generation));
         self.setup.push(event);
@@ -268,7 +281,7 @@ impl World {
             && life.state != Some(QpState::Error)
             && !life.has_failed
             && !life.write_failed
-            && life.stored - life.served < SLOTS
+            && u64::from(life.stored - life.served) < share_slots(share_of(number)).to_u64()
     }
 
     /// An atomic; its result is chosen here.
@@ -288,7 +301,12 @@ impl World {
             ends: true,
             atomic: Some(life.atomics.len()),
         }];
-        life.atomics.push(Found { original, has_failed, slot: life.stored % SLOTS, is_told: false });
+        life.atomics.push(Found {
+            original,
+            has_failed,
+            slot: life.stored % (1 << READ_SLOT_BITS),
+            is_told: false,
+        });
         life.psn = (psn + 1) & 0xff_ffff;
         life.stored += 1;
         let request = ReadRequest {
@@ -839,7 +857,7 @@ fn queue_pairs_take_turns() {
 fn short_reads_have_a_quantum_together() {
     for (length, other_length, count, most) in [(64, 1 << 20, 12, 40 << 10), (4096, 4096, 12, 60 << 10)] {
         let mut world = World::new(Stalls::None);
-        let (short, other) = (QUEUE_PAIRS[1], QUEUE_PAIRS[0]);
+        let (short, other) = (QUEUE_PAIRS[3], QUEUE_PAIRS[0]);
         for _ in 0..if length == other_length { count } else { 1 } {
             world.store(other, other_length);
         }

@@ -1,6 +1,9 @@
 //! Commands of control: setup events to all stages, one after the other.
 use super::*;
 
+/// Largest shares of READ slots in the pool.
+const READ_BLOCKS: u64 = 1 << (READ_POOL_BITS - READ_SLOT_BITS);
+
 impl Machine {
     /// Sends commands to all stages, one after the other.
     pub(in crate::tests) fn command(&mut self, kind: SetupKind, attributes: Attributes, psn: u32) {
@@ -11,6 +14,11 @@ impl Machine {
             generation: bits(attributes.generation.into()),
             psn: bits(psn.into()),
             path: path_of(&attributes),
+            destination_read_share: ReadShare {
+                unit: bits(u64::from(attributes.index()) % READ_BLOCKS * 4),
+                size: bits(3),
+            },
+            ..SetupEvent::default()
         };
         self.commands.push_back(PendingCommand {
             event,

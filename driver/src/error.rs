@@ -309,8 +309,7 @@ impl CommandError {
         use CommandStatus::*;
         match self.status {
             UnknownOpcode => return Some(CommandHeader::RECORD.field("opcode")),
-            Success | AttributeMissing | AttributeNotAllowed | HostError | DeviceFailed | Busy
-            | NoResources => {
+            Success | AttributeMissing | AttributeNotAllowed | HostError | DeviceFailed | Busy => {
                 return None;
             }
             _ => {}
@@ -358,7 +357,7 @@ impl CommandError {
                 "card and driver disagree about the transition; report this"
             }
             Busy => "destroy the objects that use it first",
-            NoResources => "destroy objects of this kind",
+            NoResources => "ask for fewer, or reset or destroy queue pairs that have some",
             Misaligned => "use a multiple of 4096",
             SizeNotAllowed => "use a size within the register `queue_limits`",
             RightsContradict => "remote write and remote atomic need local write",

@@ -87,7 +87,8 @@ pub struct Limits {
     pub queues: QueueLimits,
     /// Largest message in bytes.
     pub message_bytes: u64,
-    /// Width of device addresses, and the pages of regions. A card of layout 1.0 says nothing and reads as zeros.
+    /// Width of device addresses, the pages of regions, and the slots of READs and atomics that all queue pairs share. Older cards say
+    /// nothing and read as zeros.
     pub memory: MemoryLimits,
 }
 
@@ -98,6 +99,17 @@ impl Limits {
             0 => DEVICE_ADDRESS_BITS,
             bits => bits.into(),
         }
+    }
+
+    /// READs and atomics in flight that a queue pair has room for when its options say nothing: as many as every queue pair can have,
+    /// up to `limit`, which is that of one queue pair.
+    pub(crate) fn fair_reads(&self, limit: u8) -> u8 {
+        if self.memory.read_slots_log2 == 0 {
+            // A card that says nothing has room for all.
+            return limit;
+        }
+        let each = 1u32 << self.memory.read_slots_log2.saturating_sub(self.tables.queue_pairs_log2);
+        u8::try_from(each).map_or(limit, |each| each.min(limit))
     }
 
     /// Pages that all regions can have together, log2.
@@ -239,4 +251,33 @@ pub(crate) fn set_addresses(registers: &Registers, options: &Options) -> Result<
         registers.write_at(index, SourceAddressPort { mac, valid: true })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_in_flight_are_as_many_as_every_queue_pair_can_have() {
+        for (queue_pairs_log2, read_slots_log2, limit, expected) in [
+            (10, 0, 16, 16),
+            (10, 13, 16, 8),
+            (10, 14, 16, 16),
+            (10, 20, 16, 16),
+            (4, 20, 16, 16),
+            (10, 13, 4, 4),
+            (10, 13, 0, 0),
+            (10, 9, 16, 1),
+        ] {
+            let limits = Limits {
+                features: Features::at_reset(),
+                geometry: Geometry::at_reset(),
+                tables: TableSizes { queue_pairs_log2, ..TableSizes::at_reset() },
+                queues: QueueLimits::at_reset(),
+                message_bytes: 0,
+                memory: MemoryLimits { read_slots_log2, ..MemoryLimits::at_reset() },
+            };
+            assert_eq!(limits.fair_reads(limit), expected, "{queue_pairs_log2} {read_slots_log2} {limit}");
+        }
+    }
 }

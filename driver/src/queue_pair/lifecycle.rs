@@ -195,8 +195,10 @@ impl QueuePair<Init> {
             let error = Error::Mixed { what: "queue pair and address handle", owner: "protection domains" };
             return Err(TransitionError { error, queue_pair: self });
         }
-        let limit = domain.device.limits.queues.destination_read_atomic;
-        let destination_read_atomic = options.destination_read_atomic.unwrap_or(limit);
+        let limits = &domain.device.limits;
+        let limit = limits.queues.destination_read_atomic;
+        let destination_read_atomic =
+            options.destination_read_atomic.unwrap_or_else(|| limits.fair_reads(limit));
         let asked = destination_read_atomic.into();
         if let Err(error) = check_option("destination_read_atomic", asked, 0, limit.into()) {
             return Err(TransitionError { error, queue_pair: self });
@@ -248,8 +250,9 @@ impl QueuePair<ReadyToReceive> {
         options: &SendOptions,
     ) -> Result<QueuePair<ReadyToSend>, TransitionError<ReadyToReceive>> {
         let send_psn = self.life().first_psn.load(Ordering::Relaxed);
-        let limit = self.device().limits.queues.read_atomic;
-        let read_atomic = options.read_atomic.unwrap_or(limit);
+        let limits = &self.device().limits;
+        let limit = limits.queues.read_atomic;
+        let read_atomic = options.read_atomic.unwrap_or_else(|| limits.fair_reads(limit));
         if let Err(error) = check_option("read_atomic", read_atomic.into(), 0, limit.into()) {
             return Err(TransitionError { error, queue_pair: self });
         }

@@ -40,7 +40,9 @@ pub struct ReceiveOptions {
     pub receive_psn: u32,
     /// Delay that an RNR NAK requests from the peer if no receive is posted, as the 5-bit code of the AETH (protocol 1.6).
     pub min_rnr_timer: u8,
-    /// Largest number of READs and atomics of the peer in flight (`max_dest_rd_atomic`); `None` for the card's limit.
+    /// Largest number of READs and atomics of the peer in flight (`max_dest_rd_atomic`), up to the card's limit. Their slots are taken
+    /// from those that all queue pairs share, 4, 8 or 16 of them, and come back when the queue pair is reset or destroyed; `None` for
+    /// as many as every queue pair can have.
     pub destination_read_atomic: Option<u8>,
 }
 
@@ -53,7 +55,8 @@ pub struct SendOptions {
     pub retry_count: u8,
     /// Number of retries after an RNR NAK, 0 to 6; 7 retries without limit.
     pub rnr_retry: u8,
-    /// Largest number of READs and atomics in flight (`max_rd_atomic`); `None` for the card's limit. It must not exceed the
+    /// Largest number of READs and atomics in flight (`max_rd_atomic`), with slots as for
+    /// [`ReceiveOptions::destination_read_atomic`]; `None` for as many as every queue pair can have. It must not exceed the
     /// `destination_read_atomic` of the peer, which refuses excess requests.
     pub read_atomic: Option<u8>,
 }

@@ -56,6 +56,7 @@ impl Card {
                 smallest_page_log2: 12,
                 largest_page_log2: 30,
                 pages_log2: 14,
+                read_slots_log2: 0,
             };
             value(limits.to_bytes())
         } else if offset == REG_PERMANENT_MAC.offset {

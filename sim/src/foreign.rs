@@ -73,7 +73,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::state::{Init, ReadyToSend};
 use rnic_driver::{
     Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
-    Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, RemoteRights,
+    Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, RemoteRights, SendOptions,
 };
 use rnic_layout::path::Gid;
 use rnic_layout::registers::COUNTERS;
@@ -233,7 +233,11 @@ impl Rig {
         source_index: u8,
     ) -> Result<QueuePair<ReadyToSend>> {
         let path = Some(Path { source_index, ..Path::new(peer.gid, peer.mac) });
-        Ok(queue_pair.connect(peer, &ConnectOptions { path, ..ConnectOptions::default() })?)
+        // The peer may have as many READs in flight as a card takes.
+        let send = SendOptions { read_atomic: Some(16), ..SendOptions::default() };
+        let options =
+            ConnectOptions { path, send, destination_read_atomic: Some(16), ..ConnectOptions::default() };
+        Ok(queue_pair.connect(peer, &options)?)
     }
 
     /// Sets faults of one direction of the wire, in place of those that were set before.

@@ -655,6 +655,20 @@ pub const FAULTS: &[Fault] = &[
         "traffic",
     ),
     signal(
+        "slots-not-returned",
+        Kind::Lost,
+        ("read_slots", "returned", "4'h0"),
+        "READ slots of a queue pair that ends are lost",
+        "slots",
+    ),
+    signal(
+        "slots-in-two-shares",
+        Kind::Lost,
+        ("read_slots", "units", "4'h0"),
+        "READ slots are handed out although another queue pair has them",
+        "slots",
+    ),
+    signal(
         "setup-not-awaited",
         Kind::NoWait,
         ("setup_broadcast", "is_taken", "offers"),

@@ -85,6 +85,12 @@ pub const JUDGES: &[Judge] = &[
         "send_queues_are_served_however_they_are_filled",
         "bursts, unsignalled work, wrong lengths",
     ),
+    judge_of(
+        "slots",
+        "refusals",
+        "read_slots_are_shared_until_none_is_left",
+        "READ slots that are used up and given back",
+    ),
     judge_of("drain", "card", "send_queues_drain", "send queues that drain and resume"),
     judge_of("middle", "card", "messages_end_in_the_middle", "queue pairs that fail under load"),
     judge_of("endpoint", "refusals", "agrees_with_the_endpoint", "valid traffic with the reference endpoint"),

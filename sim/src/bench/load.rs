@@ -412,14 +412,16 @@ fn connect(
     address: &AddressHandle,
     case: &Case,
     send: SendOptions,
+    reads: Option<u8>,
 ) -> Result<QueuePair<ReadyToSend>> {
+    let send = SendOptions { read_atomic: reads, ..send };
     let options = ConnectOptions { send, ..ConnectOptions::default() };
     let receive = ReceiveOptions {
         path_mtu: case.pmtu,
         destination_qp: peer.qp_number,
         receive_psn: peer.first_psn,
         min_rnr_timer: options.min_rnr_timer,
-        destination_read_atomic: None,
+        destination_read_atomic: reads,
     };
     let queue_pair = queue_pair.ready_to_receive(address, &receive).map_err(rnic_driver::Error::from)?;
     Ok(queue_pair.ready_to_send(&options.send).map_err(rnic_driver::Error::from)?)
@@ -471,6 +473,11 @@ impl Load {
                 target.write(0, &bytes.collect::<Vec<u8>>())?;
             }
         }
+        // As many READs as a queue pair can have, if all of them can, in both directions.
+        let limits = devices[0].limits();
+        let most = limits.queues.read_atomic.min(limits.queues.destination_read_atomic);
+        let slots = 1usize << limits.memory.read_slots_log2;
+        let reads = (2 * queue_pairs * usize::from(most) <= slots).then_some(most);
         let mut pairs = Vec::new();
         let mut places = BTreeMap::new();
         let mut addresses: Option<[AddressHandle; 2]> = None;
@@ -484,8 +491,8 @@ impl Load {
                     domains[1].create_address_handle(&Path::new(from.gid, from.mac))?,
                 ]),
             };
-            let sender = connect(sender, &to, to_receiver, case, send)?;
-            let receiver = connect(receiver, &from, to_sender, case, send)?;
+            let sender = connect(sender, &to, to_receiver, case, send, reads)?;
+            let receiver = connect(receiver, &from, to_sender, case, send, reads)?;
             places.insert((0, sender.number()), place);
             places.insert((1, receiver.number()), place);
             let mut own_sources: Vec<_> = sources.by_ref().take(window).collect();

@@ -7,8 +7,8 @@ use crate::rig::{IPV4, Moved, PEER_FIRST, PEER_KEY, Rig, path_to_card};
 use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{
-    CompletionQueue, CompletionQueueOptions, Error, QueuePair, QueuePairOptions, RemoteMemory, RemoteRights,
-    SendRequest, SharedRegion,
+    CompletionQueue, CompletionQueueOptions, ConnectOptions, Error, QueuePair, QueuePairOptions,
+    RemoteMemory, RemoteRights, SendRequest, SharedRegion,
 };
 use rnic_endpoint::packet::Packet;
 use rnic_layout::doorbell::{Arm, COMPLETION, CompletionDoorbell, offset_in_bar};
@@ -170,12 +170,17 @@ impl Crowd {
             };
             let rights = if way == Way::NotAllowed { RemoteRights::WRITE } else { RemoteRights::ALL };
             let queue_pair = queue_pair.initialize(rights).map_err(Error::from)?;
-            let queue_pair = if way == Way::Silent {
-                rig.connect_with(queue_pair, peer, IPV4, Pmtu::Bytes256, FIRST_PSN, |options| {
+            // The smallest share of READ slots: the bystander has a large one.
+            let change = |options: &mut ConnectOptions| {
+                (options.destination_read_atomic, options.send.read_atomic) = (Some(4), Some(4));
+                if way == Way::Silent {
                     (options.send.timeout, options.send.retry_count) = (TIMEOUT, 1);
-                })?
+                }
+            };
+            let queue_pair = if way == Way::Silent {
+                rig.connect_with(queue_pair, peer, IPV4, Pmtu::Bytes256, FIRST_PSN, change)?
             } else {
-                rig.connect_to_endpoint(queue_pair, peer, IPV4, Pmtu::Bytes256, FIRST_PSN)?
+                rig.connect_to_endpoint_with(queue_pair, peer, IPV4, Pmtu::Bytes256, FIRST_PSN, change)?
             };
             all.push(One { queue_pair, way });
         }

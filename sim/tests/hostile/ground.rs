@@ -380,7 +380,6 @@ pub(crate) struct Ground {
     /// Its protection domain is not that of the queue pairs.
     foreign: SharedRegion,
     pub(crate) bystander: Bystander,
-    read_atomic: u8,
 }
 
 fn peer_rights(rights: RemoteRights) -> Rights {
@@ -505,8 +504,7 @@ impl Ground {
             });
         }
         let bystander = Bystander::new(rig, width_bits)?;
-        let read_atomic = rig.device.limits().queues.destination_read_atomic;
-        let mut ground = Ground { sides, reference, foreign, bystander, read_atomic };
+        let mut ground = Ground { sides, reference, foreign, bystander };
         for index in 0..SIDES {
             ground.connect(rig, random, index)?;
         }
@@ -541,8 +539,19 @@ impl Ground {
         };
         side.number = queue_pair.number();
         let own = queue_pair.info(side.version)?;
-        side.queue_pair =
-            Some(rig.connect(queue_pair, side.peer, side.version, Pmtu::Bytes256, first_psn)?);
+        // A share of READ slots of each size: the card keeps as many answers for duplicates as the reference.
+        let reads = [4, 8, 16][random.random_range(0..3)];
+        side.queue_pair = Some(rig.connect_with(
+            queue_pair,
+            side.peer,
+            side.version,
+            Pmtu::Bytes256,
+            first_psn,
+            |options| {
+                options.destination_read_atomic = Some(reads);
+                options.send.read_atomic = Some(reads);
+            },
+        )?);
         (side.begun, side.posted) = (Begun::Nothing, VecDeque::new());
         side.outstanding.clear();
         if self.reference.memory().region(side.ended.remote().key).is_none() {
@@ -564,8 +573,8 @@ impl Ground {
             send_psn: Psn::wrapping(own.first_psn),
             receive_psn: Psn::wrapping(first_psn),
             min_rnr_timer: MIN_RNR_TIMER,
-            destination_read_atomic: self.read_atomic,
-            read_atomic: self.read_atomic,
+            destination_read_atomic: reads,
+            read_atomic: reads,
             send_completions: side.number | SENDS,
             receive_completions: side.number,
             ..QueuePairSetup::new(side.number, side.peer, path_to_card(side.version).reversed())

@@ -36,6 +36,9 @@ pub(crate) fn answered(rig: &mut Rig) -> Result<()> {
     }
     going_back(rig).context("a peer that goes back twice")?;
     not_counted(rig).context("a replay beside new READs")?;
+    for (depth, slots) in [(3, 4), (4, 4), (5, 8), (9, 16)] {
+        as_many_as_slots(rig, depth, slots).with_context(|| format!("{depth} READs in flight"))?;
+    }
     region_is_gone(rig).context("a region that is gone")
 }
 
@@ -176,6 +179,38 @@ fn not_counted(rig: &mut Rig) -> Result<()> {
         psn = next;
     }
     drop(asker);
+    Ok(())
+}
+
+/// As many requests are kept for duplicates as the queue pair has slots: they are answered, and the one before them is not.
+fn as_many_as_slots(rig: &mut Rig, depth: u8, slots: u32) -> Result<()> {
+    let window = rig.domain.share(WINDOW_BYTES, RemoteRights::ALL)?;
+    let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| (place * 41 / 3) as u8).collect();
+    window.write(0, &bytes)?;
+    let asker = Asker::connect(rig, IPV4, Pmtu::Bytes256, window.remote(), depth)?;
+    let count = slots + 7;
+    let psn_of = |number: u32| (FIRST_PSN + number) & 0xff_ffff;
+    let read = |number: u32| asker.read(psn_of(number), 100 * number as usize, 100);
+    let answer = |number: u32, msn| {
+        let at = 100 * number as usize;
+        responses(psn_of(number), msn, &bytes[at..at + 100], 256)
+    };
+    let numbers: Vec<u32> = (0..count).collect();
+    for some in numbers.chunks(depth.into()) {
+        let frames: Vec<_> = some.iter().map(|&number| read(number)).collect();
+        let expected: Vec<_> = some.iter().flat_map(|&number| answer(number, number + 1)).collect();
+        same(&asker.ask(rig, &frames, expected.len())?, &expected)?;
+    }
+    rig.moved()?;
+    let noted = numbers[7..].to_vec();
+    let frames: Vec<_> = noted.iter().map(|&number| read(number)).collect();
+    let expected: Vec<_> = noted.iter().flat_map(|&number| answer(number, count)).collect();
+    same(&asker.ask(rig, &frames, expected.len())?, &expected).context("those that are kept")?;
+    let moved = rig.moved()?;
+    ensure!(moved.of("duplicate_request") == u64::from(slots) && moved.named().len() == 1, "{moved:?}");
+    asker.ask(rig, &[read(6), read(0)], 0)?;
+    let moved = rig.moved()?;
+    ensure!(moved.of("duplicate_dropped") == 2 && moved.named().len() == 1, "{moved:?}");
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 //! * [`scatter_gather`]: messages of the card with six SGEs, receives with three, and SGEs with invalid keys;
 //! * [`shared`]: peers that end in the middle of a message into a shared receive queue;
 //! * [`frames`]: invalid requests and responses of a peer;
+//! * [`slots`]: READ slots that all queue pairs share;
 //! * [`software`]: invalid doorbells and commands;
 //! * [`numbers`]: numbers of objects whose destruction the card has not confirmed;
 //! * [`events`]: event queues that software does not read;
@@ -58,6 +59,7 @@ mod rings;
 mod scatter_gather;
 mod shared;
 mod silence;
+mod slots;
 mod software;
 #[path = "../support/mod.rs"]
 mod support;
@@ -137,6 +139,17 @@ fn full_event_queues_are_no_failure(width_bits: u32) -> Result<()> {
     let mut rig = Rig::with_events(width_bits, 7, events::EQES_LOG2)?;
     events::unread(&mut rig)?;
     rig.finish()
+}
+
+/// At one width only: commands do not depend on it.
+#[test]
+fn read_slots_are_shared_until_none_is_left_at_64_bits() {
+    let run = || -> Result<()> {
+        let mut rig = Rig::new(64, 1)?;
+        slots::are_shared(&mut rig)?;
+        rig.finish()
+    };
+    run().unwrap_or_else(|error| panic!("{error:#?}"));
 }
 
 fn the_first_packet_in_rtr_is_an_event(width_bits: u32) -> Result<()> {

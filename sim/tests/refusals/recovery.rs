@@ -144,9 +144,12 @@ enum Wire {
     Late,
 }
 
+/// How often the batches of a wire are repeated until all has happened that it is there for.
+const ROUNDS_MAX: u32 = 4;
+
 /// Batches of messages of all kinds over a wire that loses packets, in both directions, without timers.
 pub(crate) fn of_losses(rig: &mut Rig, batches: u64) -> Result<()> {
-    let moved = batches_on(rig, Wire::Lossy, batches, 0)?;
+    let moved = batches_on(rig, Wire::Lossy, batches, 0, 0)?;
     for name in ["packets_retransmitted", "nak_received", "implied_nak"] {
         ensure!(moved.contains_key(name), "{name} does not move: {moved:?}");
     }
@@ -165,7 +168,15 @@ pub(crate) fn of_everything(rig: &mut Rig, batches: u64) -> Result<()> {
         (Wire::Late, &["nak_rnr_received", "packets_retransmitted"][..]),
     ];
     for (wire, names) in wires {
-        let moved = batches_on(rig, wire, batches, TIMEOUT).with_context(|| format!("{wire:?}"))?;
+        // One batch may be lucky: that nothing is lost that only a timer shows, for example.
+        let mut moved = BTreeMap::new();
+        for round in 0..ROUNDS_MAX {
+            let more = batches_on(rig, wire, batches, TIMEOUT, round);
+            moved.extend(more.with_context(|| format!("{wire:?}, round {round}"))?);
+            if names.iter().all(|name| moved.contains_key(name)) {
+                break;
+            }
+        }
         for name in names {
             ensure!(moved.contains_key(name), "{wire:?}: {name} does not move: {moved:?}");
         }
@@ -175,7 +186,13 @@ pub(crate) fn of_everything(rig: &mut Rig, batches: u64) -> Result<()> {
     Ok(())
 }
 
-fn batches_on(rig: &mut Rig, wire: Wire, batches: u64, timeout: u8) -> Result<BTreeMap<&'static str, u64>> {
+fn batches_on(
+    rig: &mut Rig,
+    wire: Wire,
+    batches: u64,
+    timeout: u8,
+    round: u32,
+) -> Result<BTreeMap<&'static str, u64>> {
     let paths = [(IPV4, Pmtu::Bytes256), (IPV6, Pmtu::Bytes1024), (IPV4, Pmtu::Bytes4096)];
     let mut moved = BTreeMap::new();
     for (version, pmtu) in paths {
@@ -187,7 +204,7 @@ fn batches_on(rig: &mut Rig, wire: Wire, batches: u64, timeout: u8) -> Result<BT
                 options.send.rnr_retry = 7;
                 options.send.timeout = timeout;
             })?;
-        let mut random = Seed(16).stream(&format!("recovery/{wire:?}/{version}/{pmtu:?}"));
+        let mut random = Seed(16).stream(&format!("recovery/{round}/{wire:?}/{version}/{pmtu:?}"));
         let mut model: Vec<u8> = (0..WINDOW_BYTES).map(|_| random.random()).collect();
         rig.endpoint(|endpoint| endpoint.memory().bytes[..WINDOW_BYTES].copy_from_slice(&model));
         for number in 0..batches {

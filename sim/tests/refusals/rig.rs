@@ -181,7 +181,10 @@ fn host(width_bits: u32, seed: u64) -> HostOptions {
 }
 
 /// Attributes with which the card sends: no retries, so the first failure is reported.
-const SEND: SendOptions = SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0, read_atomic: None };
+const SEND: SendOptions =
+    SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0, read_atomic: Some(READS_MAX) };
+/// READs and atomics in flight, in both directions: as many as a queue pair can have.
+const READS_MAX: u8 = 16;
 
 /// Increments of all counters since the last snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -514,8 +517,12 @@ impl Rig {
         let gid = gids(PEER_MAC)[version];
         let info = ConnectionInfo { qp_number: peer, first_psn, gid, mac: PEER_MAC, path_mtu: pmtu };
         let path = Some(path_to_peer(version));
-        let mut options =
-            ConnectOptions { path, min_rnr_timer: MIN_RNR_TIMER, send: SEND, ..ConnectOptions::default() };
+        let mut options = ConnectOptions {
+            path,
+            min_rnr_timer: MIN_RNR_TIMER,
+            destination_read_atomic: Some(READS_MAX),
+            send: SEND,
+        };
         change(&mut options);
         Ok(queue_pair.connect(&info, &options)?)
     }

@@ -190,7 +190,8 @@ impl Cards {
             for (side, (queue_pair, _)) in made.into_iter().enumerate() {
                 let host = &mut hosts[side];
                 let peer = infos[1 - side];
-                let options = connect_options(&pair.wrapping, plan.retries, &peer);
+                let reads = [pair.reads[side], pair.reads[1 - side]];
+                let options = connect_options(&pair.wrapping, plan.retries, &peer, reads);
                 host.pairs.insert(queue_pair.number(), index);
                 let queue_pair = queue_pair.connect(&peer, &options)?;
                 let ends = |side: usize, kind| pair.lanes[side].sends.iter().any(|send| send.kind == kind);
@@ -214,7 +215,13 @@ impl Cards {
     }
 }
 
-fn connect_options(wrapping: &Wrapping, retries: Retries, peer: &ConnectionInfo) -> ConnectOptions {
+/// Gives the options of one end; `reads` are the READs and atomics of its own in flight, and of the peer.
+fn connect_options(
+    wrapping: &Wrapping,
+    retries: Retries,
+    peer: &ConnectionInfo,
+    reads: [u8; 2],
+) -> ConnectOptions {
     let path = Path {
         source_index: u8::from(!wrapping.is_ipv4),
         vlan: wrapping.vlan,
@@ -224,8 +231,9 @@ fn connect_options(wrapping: &Wrapping, retries: Retries, peer: &ConnectionInfo)
         ..Path::new(peer.gid, peer.mac)
     };
     let Retries { timeout, retry_count, rnr_retry } = retries;
-    let send = SendOptions { timeout, retry_count, rnr_retry, read_atomic: None };
-    ConnectOptions { path: Some(path), send, ..ConnectOptions::default() }
+    let send = SendOptions { timeout, retry_count, rnr_retry, read_atomic: Some(reads[0]) };
+    let destination_read_atomic = Some(reads[1]);
+    ConnectOptions { path: Some(path), send, destination_read_atomic, ..ConnectOptions::default() }
 }
 
 impl Host {

@@ -146,6 +146,8 @@ impl Host {
                 pmtu: pair.pmtu,
                 send_psn: first_psn(pair, side),
                 receive_psn: first_psn(pair, 1 - side),
+                read_atomic: pair.reads[side],
+                destination_read_atomic: pair.reads[1 - side],
                 shared_receives: pair.shares[side].then_some(SHARED_RECEIVES),
                 ..QueuePairSetup::new(numbers[0], numbers[1], path(side, &pair.wrapping))
             });

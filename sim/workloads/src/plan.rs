@@ -374,6 +374,8 @@ pub struct Pair {
     pub lets_write: [bool; 2],
     /// Whether receives come from the shared receive queue of the host, by host.
     pub shares: [bool; 2],
+    /// READs and atomics that each host may have in flight, by host; the other one takes as many.
+    pub reads: [u8; 2],
     /// Messages, by the host that sends.
     pub lanes: [Lane; 2],
     /// Mistake at its end, if any.
@@ -587,7 +589,9 @@ impl Draw {
                 .then(|| PSN_COUNT - self.random.random_range(1..=FIRST_PSN_DISTANCE_MAX))
         });
         wrapping.flow_label = self.random.random_range(1..1 << 20);
-        Pair { pmtu, wrapping, first_psns, lets_write, shares, lanes, ending }
+        // Some READ slots are left over, most often none.
+        let reads = [0, 1].map(|_| if self.random.random() { 16 } else { self.random.random_range(1..=16) });
+        Pair { pmtu, wrapping, first_psns, lets_write, shares, reads, lanes, ending }
     }
 
     /// Draws one direction. `must_end` requires that it invalidates a key of the peer.

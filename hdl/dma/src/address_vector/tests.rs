@@ -56,6 +56,7 @@ fn any_event(random: &mut Random) -> SetupEvent {
         generation: bits(random.random_range(0..2)),
         psn: Stimulus::sample(random),
         path,
+        ..SetupEvent::default()
     }
 }
 

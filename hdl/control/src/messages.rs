@@ -43,6 +43,17 @@ pub struct Outcome {
     pub detail: Bits<32>,
 }
 
+/// State of a block that executes an instruction by itself: `page_list` or `read_slots`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PartState {
+    /// It is done.
+    pub is_done: Bit,
+    /// How it has ended; the status is zero for success.
+    pub outcome: Outcome,
+    /// What the target of the instruction becomes.
+    pub result: Bits<64>,
+}
+
 /// A failure of the device (`rnic_layout::registers::Fatal`); there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct FatalReport {

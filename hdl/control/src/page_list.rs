@@ -19,7 +19,7 @@
 //! 4. Each page is read once.
 //!
 //! Refuses a first byte that is not in the first page. Design section 3.2.
-use crate::messages::Outcome;
+use crate::messages::{Outcome, PartState};
 use rnic_blocks::stream::StreamTx;
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{BODY_OFFSET, CommandStatus, CreateRegion};
@@ -143,12 +143,8 @@ pub struct PageList {
     pub page_write_valid: Signal<Out, Bit>,
     /// The outcome is taken in this cycle, if there is one.
     pub may_end: Signal<In, Bit>,
-    /// The region is done.
-    pub is_done: Signal<Out, Bit>,
-    /// How it ended; the status is zero for success.
-    pub outcome: Signal<Out, Outcome>,
-    /// Device address of its first byte, in the form of the page tables.
-    pub address: Signal<Out, Bits<64>>,
+    /// Whether the region is done, and how; the result is the device address of its first byte, in the form of the page tables.
+    pub state: Signal<Out, PartState>,
 
     stage: Reg<Stage>,
     /// End of the region in bytes, then in pages; then the pages that are left.
@@ -318,9 +314,11 @@ impl Logic for PageList {
         self.page_write.next = self.write.q.val();
         self.page_write_valid.next = self.has_write.q.val();
         self.takes_word.next = stage == Stage::Words;
-        self.is_done.next = stage == Stage::Done;
-        self.outcome.next = self.ended.q.val();
-        self.address.next = first_byte(self.first.q.val(), first_offset, self.page_log2.q.val());
+        self.state.next = PartState {
+            is_done: stage == Stage::Done,
+            outcome: self.ended.q.val(),
+            result: first_byte(self.first.q.val(), first_offset, self.page_log2.q.val()),
+        };
 
         self.has_write.d.next = stage == Stage::Words && !misaligned;
         self.write.d.next = PageEntryWrite { entry, page: word.get_bits::<PAGE_NUMBER_BITS>(SMALLEST) };

@@ -14,9 +14,12 @@
 //!
 //! 1. No unit is in two shares.
 //! 2. A share keeps its place and its size until it is returned: its slots hold requests, and answers for duplicates.
-//! 3. `is_done` is high until `may_end`.
+//! 3. `state.is_done` is high until `may_end`.
 //!
 //! Reset empties both pools, in 1,024 cycles. Design decision 7.
+use crate::instruction::{Instruction, SLOTS_DESTINATION, SLOTS_GIVES};
+use crate::messages::{Outcome, PartState};
+use crate::object_view::{share_of, shares_after};
 use rnic_blocks::memory::Memory;
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::CommandStatus;
@@ -44,8 +47,22 @@ pub struct SlotsRequest {
     pub gives: Bit,
     /// Slots that are needed, 0 to 16.
     pub count: Bits<READ_COUNT_BITS>,
-    /// The share of the queue pair.
-    pub share: ReadShare,
+    /// The shares of the queue pair, a word of the object store.
+    pub shares: Bits<64>,
+    /// Detail of a refusal.
+    pub detail: Bits<9>,
+}
+
+/// Gives what an instruction asks for, by its source and its target.
+#[kernel]
+pub fn request_of(instruction: Instruction, source: Bits<64>, target: Bits<64>) -> SlotsRequest {
+    SlotsRequest {
+        is_destination: instruction.constant.get_bit(SLOTS_DESTINATION),
+        gives: instruction.constant.get_bit(SLOTS_GIVES),
+        count: source.get_bits::<READ_COUNT_BITS>(0),
+        shares: target,
+        detail: instruction.detail,
+    }
 }
 
 /// Shares in use.
@@ -72,6 +89,32 @@ enum Step {
     Return,
     /// Shows the outcome.
     Done,
+}
+
+/// How a request begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Beginning {
+    step: Step,
+    /// Status of the outcome, unless a later step refuses.
+    status: Bits<5>,
+    /// Size of the share afterwards, unless one is taken.
+    size: Bits<2>,
+}
+
+/// Decides how a request begins: with a share of size `own`, for one of size `wanted` or for its return.
+#[kernel]
+fn begin(gives: Bit, own: Bits<2>, wanted: Bits<2>) -> Beginning {
+    let success = bits::<5>(CommandStatus::Success as u64);
+    if gives {
+        let step = if own.any() { Step::Find } else { Step::Done };
+        Beginning { step, status: success, size: bits(0) }
+    } else if wanted <= own {
+        Beginning { step: Step::Done, status: success, size: own }
+    } else if own.any() {
+        Beginning { step: Step::Done, status: bits(CommandStatus::ValueNotAllowed as u64), size: own }
+    } else {
+        Beginning { step: Step::Seek, status: success, size: own }
+    }
 }
 
 /// Gives the size of the smallest share with `count` slots.
@@ -131,19 +174,16 @@ pub struct ReadSlots {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; no queue pair has a share any more.
     pub reset: Signal<In, Bit>,
-    /// `request` is to be done; held, with the request, until `is_done`.
+    /// `request` is to be done; held, with the request, until `state.is_done`.
     pub begins: Signal<In, Bit>,
     /// What is to be done.
     pub request: Signal<In, SlotsRequest>,
     /// The outcome is taken in this cycle, if there is one.
     pub may_end: Signal<In, Bit>,
-    /// The request is done; a function of registers, as are the outputs below.
-    pub is_done: Signal<Out, Bit>,
-    /// Success, or that there is no room, or that the share is smaller and cannot grow.
-    pub status: Signal<Out, Bits<5>>,
-    /// The share afterwards.
-    pub share: Signal<Out, ReadShare>,
-    /// Slots in use.
+    /// Whether the request is done, and how: with success, or there is no room, or the share is smaller and cannot grow. The result is
+    /// the word with the shares afterwards. A function of registers and of `request`.
+    pub state: Signal<Out, PartState>,
+    /// Slots in use; a function of registers.
     pub levels: Signal<Out, SlotsLevels>,
 
     blocks: Memory<Bits<UNITS>, BLOCKS_BITS>,
@@ -167,7 +207,8 @@ impl Logic for ReadSlots {
         let step = self.step.q.val();
         let block = self.block.q.val();
         let request = self.request.val();
-        let share = request.share;
+        let is_destination = request.is_destination;
+        let share = share_of(request.shares, is_destination);
         let own_block = share.unit.get_bits::<BLOCK_BITS>(UNIT_BITS);
         let size = size_of(request.count);
 
@@ -185,14 +226,14 @@ impl Logic for ReadSlots {
         self.blocks.read_enable.next = step == Step::Seek || step == Step::Find;
         self.blocks.read_address.next = select(
             step == Step::Find,
-            cat!(request.is_destination, own_block),
-            cat!(request.is_destination, block.get_bits::<BLOCK_BITS>(0)),
+            cat!(is_destination, own_block),
+            cat!(is_destination, block.get_bits::<BLOCK_BITS>(0)),
         );
         self.blocks.write_enable.next = step == Step::Clear || takes || gives;
         self.blocks.write_address.next = if step == Step::Clear {
             block
         } else {
-            cat!(request.is_destination, select(gives, own_block, looked_at))
+            cat!(is_destination, select(gives, own_block, looked_at))
         };
         self.blocks.write_data.next = if step == Step::Clear {
             bits::<UNITS>(0)
@@ -202,7 +243,6 @@ impl Logic for ReadSlots {
         self.looked_at.d.next = block.get_bits::<BLOCK_BITS>(0);
         self.looks.d.next = step == Step::Seek;
 
-        let success = bits::<5>(CommandStatus::Success as u64);
         match step {
             Step::Clear => {
                 self.block.d.next = block + 1;
@@ -211,21 +251,12 @@ impl Logic for ReadSlots {
                 }
             }
             Step::Idle => {
+                let beginning = begin(request.gives, share.size, size);
                 self.block.d.next = bits(0);
-                self.status_held.d.next = success;
-                self.share_held.d.next = share;
+                self.status_held.d.next = beginning.status;
+                self.share_held.d.next = ReadShare { size: beginning.size, ..share };
                 if self.begins.val() {
-                    if request.gives {
-                        self.share_held.d.next = ReadShare { size: bits(0), ..share };
-                        self.step.d.next = if share.size.any() { Step::Find } else { Step::Done };
-                    } else if size <= share.size {
-                        self.step.d.next = Step::Done;
-                    } else if share.size.any() {
-                        self.status_held.d.next = bits(CommandStatus::ValueNotAllowed as u64);
-                        self.step.d.next = Step::Done;
-                    } else {
-                        self.step.d.next = Step::Seek;
-                    }
+                    self.step.d.next = beginning.step;
                 }
             }
             Step::Seek => {
@@ -246,7 +277,6 @@ impl Logic for ReadSlots {
                 }
             }
         }
-        let is_destination = request.is_destination;
         let moved = select(takes, taken, share);
         self.read_slots.d.next =
             level_of(self.read_slots.q.val(), moved, takes && !is_destination, gives && !is_destination);
@@ -256,9 +286,11 @@ impl Logic for ReadSlots {
             takes && is_destination,
             gives && is_destination,
         );
-        self.is_done.next = step == Step::Done;
-        self.status.next = self.status_held.q.val();
-        self.share.next = self.share_held.q.val();
+        self.state.next = PartState {
+            is_done: step == Step::Done,
+            outcome: Outcome { status: self.status_held.q.val(), detail: bit_cast::<32, 9>(request.detail) },
+            result: shares_after(request.shares, is_destination, self.share_held.q.val()),
+        };
         self.levels.next = SlotsLevels {
             read_slots: self.read_slots.q.val(),
             destination_read_slots: self.destination_read_slots.q.val(),

@@ -39,20 +39,20 @@ mod publish;
 mod stage;
 mod store;
 
-use crate::instruction::{Action, SLOTS_DESTINATION, SLOTS_GIVES};
+use crate::instruction::Action;
 use crate::invalidate::Invalidate;
 use crate::messages::{Outcome, SECTIONS, TablesTx};
 use crate::microcode::OPCODE_BITS;
 use crate::object_store::NUMBER;
-use crate::object_view::{paged_region_of, share_of, shares_after};
+use crate::object_view::paged_region_of;
 use crate::page_list::PageList;
 use crate::quiesce::Quiesce;
-use crate::read_slots::{ReadSlots, SlotsLevels, SlotsRequest};
+use crate::read_slots::{ReadSlots, SlotsLevels, request_of};
 use event_queue_0::EventQueue0;
 use execute::Execute;
 use load::Loader;
-use machine::{PagesState, SlotsState, StageMachine};
-use publish::{Publisher, setup_offer};
+use machine::StageMachine;
+use publish::{Publisher, query_write, setup_offer};
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
@@ -60,7 +60,6 @@ use rnic_layout::limits::SOURCE_ADDRESSES;
 use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::host::{HostSpan, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite};
-use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
 pub use stage::{LOAD_CYCLES, LoadReason, LookupReason, PROBE_CYCLES, Routine, Stage};
 use stage::{may_ask_for_list, may_lend};
@@ -169,6 +168,7 @@ impl Logic for Sequencer {
         let loaded = self.loader.loaded.val();
         let is_lent = self.key_invalidation.holds.val();
         let argument = rotated.get_bits::<24>(0);
+        let part = select(stage == Stage::Slots, self.read_slots.state.val(), self.page_list.state.val());
         let offer = setup_offer(stage, self.loader.reason.val(), instruction, loaded, argument);
 
         // The stage machine.
@@ -196,13 +196,8 @@ impl Logic for Sequencer {
         self.machine.is_lent.next = is_lent;
         self.machine.keys_idle.next = self.key_invalidation.is_idle.val();
         self.machine.in_flight.next = self.quiesce.is_waiting[0].val();
-        self.machine.pages.next = PagesState {
-            is_asking: self.page_list.is_asking.val(),
-            is_done: self.page_list.is_done.val(),
-            outcome: self.page_list.outcome.val(),
-        };
-        self.machine.slots.next =
-            SlotsState { is_done: self.read_slots.is_done.val(), status: self.read_slots.status.val() };
+        self.machine.is_asking.next = self.page_list.is_asking.val();
+        self.machine.part.next = part;
         self.is_idle.next = self.machine.is_idle.val();
         self.counts_stale_dropped.next = self.machine.counts_stale_dropped.val();
 
@@ -250,7 +245,7 @@ impl Logic for Sequencer {
         self.store.copied.next = loaded.get_bits::<64>(0);
         self.store.probed.next =
             probed_word(self.probed_send.val(), self.probed_busy.val(), self.probed_receive.val());
-        self.store.first_byte.next = self.page_list.address.val();
+        self.store.part_result.next = part.result;
         self.store.noticed.next = self.machine.noticed.val();
         self.store.result.next = verdict.result;
         for i in 0..2 {
@@ -282,16 +277,9 @@ impl Logic for Sequencer {
         self.page_entry_write_valid.next = self.page_list.page_write_valid.val();
 
         // READ slots.
-        let is_destination = instruction.constant.get_bit(SLOTS_DESTINATION);
         self.read_slots.begins.next = stage == Stage::Slots;
-        self.read_slots.request.next = SlotsRequest {
-            is_destination,
-            gives: instruction.constant.get_bit(SLOTS_GIVES),
-            count: rotated.get_bits::<READ_COUNT_BITS>(0),
-            share: share_of(verdict.result, is_destination),
-        };
+        self.read_slots.request.next = request_of(instruction, rotated, verdict.result);
         self.read_slots.may_end.next = !is_lent;
-        self.store.shares.next = shares_after(verdict.result, is_destination, self.read_slots.share.val());
         self.slots_levels.next = self.read_slots.levels.val();
 
         // What is offered; it does not change before it is taken.
@@ -315,11 +303,6 @@ impl Logic for Sequencer {
             self.host_address.d.next = verdict.result;
         }
         self.write.valid.next = stage == Stage::Write;
-        self.write.beat.next = SlotWrite {
-            address: self.host_address.q.val(),
-            length: bits(COMMAND_BYTES as u64),
-            data: loaded.get_bits::<COMMAND_BITS>(0),
-            ..Default::default()
-        };
+        self.write.beat.next = query_write(self.host_address.q.val(), loaded);
     }
 }

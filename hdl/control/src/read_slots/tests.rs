@@ -32,13 +32,24 @@ impl World {
     }
 
     /// Has a request done; gives status, share and cycles.
-    fn request(&mut self, request: SlotsRequest) -> (u64, ReadShare, u32) {
+    fn request(
+        &mut self,
+        is_destination: bool,
+        gives: bool,
+        count: u64,
+        share: ReadShare,
+    ) -> (u64, ReadShare, u32) {
+        let others: u64 = self.random.random();
+        let shares = shares_after(bits(others), is_destination, share);
+        let detail = self.random.random_range(0..512);
+        let request =
+            SlotsRequest { is_destination, gives, count: bits(count), shares, detail: bits(detail) };
         self.bench.block.request.next = request;
         self.bench.block.begins.next = true;
         let mut cycles = 0;
         loop {
             self.bench.settle();
-            if self.bench.block.is_done.val() {
+            if self.bench.block.state.val().is_done {
                 break;
             }
             self.bench.tick();
@@ -49,9 +60,17 @@ impl World {
         for _ in 0..self.random.random_range(0..3) {
             self.bench.tick();
             self.bench.settle();
-            assert!(self.bench.block.is_done.val());
+            assert!(self.bench.block.state.val().is_done);
         }
-        let found = (self.bench.block.status.val().to_u64(), self.bench.block.share.val(), cycles);
+        let state = self.bench.block.state.val();
+        let share = share_of(state.result, is_destination);
+        assert_eq!(
+            share_of(state.result, !is_destination),
+            share_of(shares, !is_destination),
+            "the other pool"
+        );
+        assert_eq!(state.outcome.detail, bits(detail));
+        let found = (state.outcome.status.to_u64(), share, cycles);
         self.bench.block.may_end.next = true;
         self.bench.tick();
         self.bench.block.may_end.next = false;
@@ -73,8 +92,7 @@ impl World {
     /// Owner `owner` wants `count` slots.
     fn take(&mut self, pool: usize, owner: u32, count: u64) -> Option<u32> {
         let share = self.shares[pool].get(&owner).copied().unwrap_or_default();
-        let request = SlotsRequest { is_destination: pool == 1, gives: false, count: bits(count), share };
-        let (status, found, cycles) = self.request(request);
+        let (status, found, cycles) = self.request(pool == 1, false, count, share);
         let slots = [0, 4, 8, 16][share.size.to_u64() as usize];
         let units = count.div_ceil(4).next_power_of_two();
         if count <= slots {
@@ -104,8 +122,7 @@ impl World {
 
     fn give(&mut self, pool: usize, owner: u32) {
         let share = self.shares[pool].remove(&owner).unwrap_or_default();
-        let request = SlotsRequest { is_destination: pool == 1, gives: true, count: bits(0), share };
-        let (status, found, cycles) = self.request(request);
+        let (status, found, cycles) = self.request(pool == 1, true, 0, share);
         assert_eq!((status, found.size), (0, bits(0)));
         assert!(cycles <= 3, "{cycles}");
         self.units[pool].retain(|_, other| *other != owner);
@@ -131,6 +148,23 @@ fn shares_fit_the_free_places_of_a_block() {
     }
     for (count, size) in [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3), (16, 3)] {
         assert_eq!(size_of(bits(count)), bits(size), "{count}");
+    }
+}
+
+#[test]
+fn a_share_is_sought_once_kept_while_it_does_and_never_grows() {
+    let success = CommandStatus::Success;
+    for (gives, own, wanted, step, status, size) in [
+        (true, 0, 0, Step::Done, success, 0),
+        (true, 2, 0, Step::Find, success, 0),
+        (false, 0, 0, Step::Done, success, 0),
+        (false, 0, 1, Step::Seek, success, 0),
+        (false, 2, 2, Step::Done, success, 2),
+        (false, 3, 1, Step::Done, success, 3),
+        (false, 1, 2, Step::Done, CommandStatus::ValueNotAllowed, 1),
+    ] {
+        let expected = Beginning { step, status: bits(status as u64), size: bits(size) };
+        assert_eq!(begin(gives, bits(own), bits(wanted)), expected, "{gives} {own} {wanted}");
     }
 }
 
@@ -197,7 +231,7 @@ fn a_reset_empties_both_pools() {
     world.check_levels();
     let blocks = (POOL_UNITS / 4) as u32;
     for owner in 0..blocks {
-        let cycles = world.request(SlotsRequest { count: bits(16), ..SlotsRequest::default() }).2;
+        let cycles = world.request(false, false, 16, ReadShare::default()).2;
         // The first request waits for the reset.
         let most = if owner == 0 { RESET_CYCLES + SEEK_CYCLES } else { SEEK_CYCLES };
         assert!(cycles <= most, "{cycles}");

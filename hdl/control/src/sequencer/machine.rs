@@ -15,7 +15,7 @@ use super::stage::{
 };
 use crate::alu::Verdict;
 use crate::instruction::{Action, FIND_EXISTS, Instruction};
-use crate::messages::Outcome;
+use crate::messages::{Outcome, PartState};
 use crate::object_store::{KIND_BITS, STATE_BITS, STORE_BITS, VALID};
 use crate::object_view::{number_of, state_of};
 use rnic_blocks::logic::rom::ConstantRom;
@@ -44,26 +44,6 @@ fn state_after(index: usize) -> Bits<STATE_BITS> {
         }
         _ => bits(index as u64 >> 2),
     }
-}
-
-/// State of `page_list`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub(super) struct PagesState {
-    /// It waits between two slots.
-    pub is_asking: Bit,
-    /// It has read the list, or refused it.
-    pub is_done: Bit,
-    /// How it ended.
-    pub outcome: Outcome,
-}
-
-/// State of `read_slots`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub(super) struct SlotsState {
-    /// It has done what was asked for, or refused it.
-    pub is_done: Bit,
-    /// A `CommandStatus`.
-    pub status: Bits<5>,
 }
 
 /// Decides on the stages of the sequencer.
@@ -119,10 +99,10 @@ pub(super) struct StageMachine {
     pub keys_idle: Signal<In, Bit>,
     /// Something that is waited for is still in flight.
     pub in_flight: Signal<In, Bit>,
-    /// State of `page_list`.
-    pub pages: Signal<In, PagesState>,
-    /// State of `read_slots`.
-    pub slots: Signal<In, SlotsState>,
+    /// `page_list` waits between two slots.
+    pub is_asking: Signal<In, Bit>,
+    /// State of the block that executes the instruction in stages `Pages` and `Slots`.
+    pub part: Signal<In, PartState>,
 
     /// The stage; registered.
     pub stage: Signal<Out, Stage>,
@@ -192,8 +172,7 @@ impl Logic for StageMachine {
         let lookup = self.lookup.q.val();
         let sweep = self.sweep.q.val();
         let notice = self.notice_held.q.val();
-        let pages = self.pages.val();
-        let slots = self.slots.val();
+        let part = self.part.val();
         let is_lent = self.is_lent.val();
         let is_queue_pair = self.notice.valid.val();
         let has_notice = is_queue_pair || self.srq_limit.valid.val();
@@ -202,7 +181,7 @@ impl Logic for StageMachine {
 
         // What begins: notices first.
         let is_idle = stage == Stage::Idle && !is_lent;
-        let is_between_slots = stage == Stage::Pages && pages.is_asking && !is_lent;
+        let is_between_slots = stage == Stage::Pages && self.is_asking.val() && !is_lent;
         let forgets = self.forget_pending.q.val();
         let has_command = self.has_command.val();
         let begins = begin(is_idle, has_notice, forgets, self.has_queue_0.val(), has_command);
@@ -238,10 +217,8 @@ impl Logic for StageMachine {
             event_free,
             in_flight: self.in_flight.val(),
             is_between_slots,
-            pages_end: stage == Stage::Pages && pages.is_done && !is_lent,
-            pages_refuse: pages.outcome.status.any(),
-            slots_end: stage == Stage::Slots && slots.is_done && !is_lent,
-            slots_refuse: slots.status.any(),
+            part_ends: part.is_done && !is_lent,
+            part_refuses: part.outcome.status.any(),
             notice_applies: decision.applies,
             keeps_state: decision.keeps_state,
             has_event: notice.of_queue_pair.has_event,
@@ -264,13 +241,8 @@ impl Logic for StageMachine {
         let chunks = self.chunks_written.q.val();
         let pages_fail = is_between_slots && !has_notice && device_failed;
         let outcome = self.outcome_held.q.val();
-        let ended = if stage == Stage::Slots {
-            Outcome { status: slots.status, detail: bit_cast::<32, 9>(instruction.detail) }
-        } else {
-            pages.outcome
-        };
         self.outcome_held.d.next =
-            next_outcome(stage, outcome, instruction, verdict, chunks, ended, pages_fail);
+            next_outcome(stage, outcome, instruction, verdict, chunks, part.outcome, pages_fail);
         if self.event.ready.val() {
             self.event_valid.d.next = false;
         }

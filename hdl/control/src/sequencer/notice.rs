@@ -193,7 +193,7 @@ mod tests {
         let address =
             |is_queue_pair| notice_address(of_queue_pair(NoticeKind::Drained, 0), is_queue_pair, limit(0));
         assert_eq!(address(true), bits(5 << 4));
-        assert_eq!(address(false), bits(0x7800 | 5 << 4 | LIMIT_WORD));
+        assert_eq!(address(false), bits(0x7800 | 5 << 4 | 11));
     }
 
     #[test]

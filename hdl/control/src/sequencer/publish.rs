@@ -7,6 +7,7 @@
 //! ```
 //!
 //! Latency 1 cycle; `loaded` and the instruction do not change in that cycle.
+use super::COMMAND_BITS;
 use super::stage::{LoadReason, Stage};
 use crate::instruction::{Action, Instruction, PUBLISH_RESTARTS, SETUP_KIND_BITS};
 use crate::messages::TablesTx;
@@ -15,6 +16,8 @@ use crate::object_view::{
     LOADED_BITS, completion_queue_of, event_queue_of, page_of, region_of, setup_of, srq_setup_of,
 };
 use rnic_kernel::prelude::*;
+use rnic_layout::admin::COMMAND_BYTES;
+use rnic_messages::host::SlotWrite;
 use rnic_messages::protect::{Region, RegionWrite};
 use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup, SrqSetupKind};
 use rnic_messages::sizes::REGION_BITS;
@@ -141,6 +144,17 @@ pub(super) fn setup_offer(
         setup: setup_of(loaded, setup_kind(load, instruction.action, instruction.constant), argument),
         srq_setup_valid: offers && is_srq,
         srq_setup: srq_setup_of(loaded, srq_setup_kind(instruction.constant), argument),
+    }
+}
+
+/// Gives the next write of a query: a command's worth of the words that are loaded.
+#[kernel]
+pub(super) fn query_write(address: Bits<64>, loaded: Bits<LOADED_BITS>) -> SlotWrite {
+    SlotWrite {
+        address,
+        length: bits(COMMAND_BYTES as u64),
+        data: loaded.get_bits::<COMMAND_BITS>(0),
+        ..Default::default()
     }
 }
 

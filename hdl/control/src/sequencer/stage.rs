@@ -162,14 +162,10 @@ pub(super) struct Conditions {
     pub(super) in_flight: Bit,
     /// `page_list` is between two slots.
     pub(super) is_between_slots: Bit,
-    /// `page_list` is done.
-    pub(super) pages_end: Bit,
-    /// `page_list` refuses the list.
-    pub(super) pages_refuse: Bit,
-    /// `read_slots` is done.
-    pub(super) slots_end: Bit,
-    /// `read_slots` refuses the share.
-    pub(super) slots_refuse: Bit,
+    /// `page_list` or `read_slots`, which executes the instruction, is done.
+    pub(super) part_ends: Bit,
+    /// It refuses the list of pages or the share of READ slots.
+    pub(super) part_refuses: Bit,
     /// The notice changes the object that it names, or is still true.
     pub(super) notice_applies: Bit,
     /// The notice is no failure: it changes no state.
@@ -194,8 +190,7 @@ pub(super) fn advances(stage: Stage, at: Position, is: Conditions) -> Bit {
         Stage::Publish => true,
         Stage::Write => is.write_taken,
         Stage::Wait => !is.is_lent && !is.has_notice && !is.device_failed && !is.in_flight,
-        Stage::Pages => is.pages_end && !is.pages_refuse,
-        Stage::Slots => is.slots_end && !is.slots_refuse,
+        Stage::Pages | Stage::Slots => is.part_ends && !is.part_refuses,
         _ => false,
     }
 }
@@ -298,14 +293,14 @@ pub(super) fn next_stage(stage: Stage, at: Position, is: Conditions) -> Stage {
                     Stage::Lookup
                 } else if is.is_between_slots && is.device_failed {
                     Stage::Respond
-                } else if is.pages_end {
+                } else if is.part_ends {
                     Stage::Respond
                 } else {
                     Stage::Pages
                 }
             }
             Stage::Slots => {
-                if is.slots_end {
+                if is.part_ends {
                     Stage::Respond
                 } else {
                     Stage::Slots
@@ -471,10 +466,8 @@ mod tests {
         event_free: false,
         in_flight: false,
         is_between_slots: false,
-        pages_end: false,
-        pages_refuse: false,
-        slots_end: false,
-        slots_refuse: false,
+        part_ends: false,
+        part_refuses: false,
         notice_applies: false,
         keeps_state: false,
         has_event: false,
@@ -656,16 +649,16 @@ mod tests {
                 false,
             ),
             (Stage::Pages, at, Conditions { device_failed: true, ..between }, Stage::Respond, false),
-            (Stage::Pages, at, Conditions { pages_end: true, ..NONE }, Stage::Fetch, true),
+            (Stage::Pages, at, Conditions { part_ends: true, ..NONE }, Stage::Fetch, true),
             (
                 Stage::Pages,
                 at,
-                Conditions { pages_end: true, pages_refuse: true, ..NONE },
+                Conditions { part_ends: true, part_refuses: true, ..NONE },
                 Stage::Respond,
                 false,
             ),
         ]);
-        let ended = Conditions { slots_end: true, ..NONE };
+        let ended = Conditions { part_ends: true, ..NONE };
         check(&[
             (Stage::Slots, at, NONE, Stage::Slots, false),
             (
@@ -676,7 +669,7 @@ mod tests {
                 false,
             ),
             (Stage::Slots, at, ended, Stage::Fetch, true),
-            (Stage::Slots, at, Conditions { slots_refuse: true, ..ended }, Stage::Respond, false),
+            (Stage::Slots, at, Conditions { part_refuses: true, ..ended }, Stage::Respond, false),
         ]);
     }
 

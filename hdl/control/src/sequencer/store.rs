@@ -60,10 +60,8 @@ pub(super) struct Store {
     pub copied: Signal<In, Bits<64>>,
     /// Stage `Probe`: the PSNs.
     pub probed: Signal<In, Bits<64>>,
-    /// Stage `Pages`: address of the first byte of the region.
-    pub first_byte: Signal<In, Bits<64>>,
-    /// Stage `Slots`: the shares of READ slots.
-    pub shares: Signal<In, Bits<64>>,
+    /// Stages `Pages` and `Slots`: the result of the block that executes the instruction.
+    pub part_result: Signal<In, Bits<64>>,
     /// Stage `Decide`: the word after the notice.
     pub noticed: Signal<In, Bits<64>>,
     /// Stage `Apply`: the result of the instruction.
@@ -99,8 +97,7 @@ impl Logic for Store {
         self.object_store.write_data.next = match stage {
             Stage::Copy => self.copied.val(),
             Stage::Probe => self.probed.val(),
-            Stage::Pages => select(loan.writes, loan.write_data, self.first_byte.val()),
-            Stage::Slots => select(loan.writes, loan.write_data, self.shares.val()),
+            Stage::Pages | Stage::Slots => select(loan.writes, loan.write_data, self.part_result.val()),
             Stage::Decide => self.noticed.val(),
             _ => select(loan.writes, loan.write_data, self.result.val()),
         };

@@ -168,6 +168,12 @@ pub struct ReadResponseCommand {
     pub notice: ResponseNotice,
 }
 
+/// Gives the place in the pool of the request with a number: a free-running count of the requests before it.
+#[kernel]
+pub fn numbered_read_place(share: ReadShare, number: Bits<READ_COUNT_BITS>) -> Bits<READ_POOL_BITS> {
+    read_place(share, number.get_bits::<READ_SLOT_BITS>(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +184,9 @@ mod tests {
             let share = ReadShare { unit: bits(unit), size: bits(size) };
             assert_eq!(share_slots(share), bits(slots));
             for slot in 0..16 {
-                assert_eq!(read_place(share, bits(slot)), bits(4 * unit + slot % slots), "{share:?} {slot}");
+                let place = bits(4 * unit + slot % slots);
+                assert_eq!(read_place(share, bits(slot)), place, "{share:?} {slot}");
+                assert_eq!(numbered_read_place(share, bits(slot + 16)), place, "{share:?} {slot}");
             }
         }
         assert_eq!(share_slots(ReadShare::default()), bits(0));

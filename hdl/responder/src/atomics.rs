@@ -53,7 +53,7 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, WordWrite};
 use rnic_messages::pool::{LEVEL_BITS, level_after};
-use rnic_messages::read::{READ_SLOT_BITS, read_place};
+use rnic_messages::read::numbered_read_place;
 use rnic_messages::setup::InFlight;
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
 
@@ -88,6 +88,49 @@ enum Step {
     Fetch,
     /// Reads its lock, and begins if that is free.
     Lock,
+}
+
+/// What the machine begins in a cycle, one at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Choice {
+    /// An atomic is done.
+    finishes: Bit,
+    /// The head of the ready queue has its turn.
+    turns: Bit,
+    /// A release is taken.
+    takes_release: Bit,
+    /// A request is taken, if there is room.
+    takes_request: Bit,
+}
+
+/// Gives the step after `step`; `sweep_ends` says that the last record is cleared.
+#[kernel]
+fn next_step(step: Step, choice: Choice, sweep_ends: Bit) -> Step {
+    match step {
+        Step::Clear => {
+            if sweep_ends {
+                Step::Idle
+            } else {
+                Step::Clear
+            }
+        }
+        Step::Idle => {
+            if choice.finishes {
+                Step::Finish
+            } else if choice.turns {
+                Step::Load
+            } else if choice.takes_release {
+                Step::Release
+            } else if choice.takes_request {
+                Step::Store
+            } else {
+                Step::Idle
+            }
+        }
+        Step::Load => Step::Fetch,
+        Step::Fetch => Step::Lock,
+        _ => Step::Idle,
+    }
 }
 
 /// Executes the atomics of peers in host memory.
@@ -197,22 +240,13 @@ impl Logic for Atomics {
         if is_idle {
             self.queue_pair.d.next = chosen;
         }
-        if finishes {
-            self.step.d.next = Step::Finish;
-        }
-        if turns {
-            self.step.d.next = Step::Load;
-            self.turn_is_next.d.next = false;
-        }
-        if takes_event {
-            self.step.d.next = if self.release.valid.val() { Step::Release } else { Step::Store };
-            self.turn_is_next.d.next = true;
-        }
+        let takes_release = takes_event && self.release.valid.val();
+        let takes_request = takes_event && !self.release.valid.val();
+        let choice = Choice { finishes, turns, takes_release, takes_request };
+        self.step.d.next = next_step(step, choice, sweep.all());
+        self.turn_is_next.d.next = takes_event || (self.turn_is_next.q.val() && !turns);
         if clears {
             self.sweep.d.next = sweep + 1;
-            if sweep.all() {
-                self.step.d.next = Step::Idle;
-            }
         }
         let progress = self.records.read_data.val();
 
@@ -222,14 +256,12 @@ impl Logic for Atomics {
         self.request.ready.next = stores;
         self.release.ready.next = releases;
         self.ring.write_enable.next = stores;
-        self.ring.write_address.next =
-            read_place(request.share, progress.stored.get_bits::<READ_SLOT_BITS>(0));
+        self.ring.write_address.next = numbered_read_place(request.share, progress.stored);
         self.ring.write_data.next = waiting_of(request, self.periods.newer.val());
 
         // The oldest request begins if its word is free.
         self.ring.read_enable.next = step == Step::Load;
-        self.ring.read_address.next =
-            read_place(progress.share, progress.started.get_bits::<READ_SLOT_BITS>(0));
+        self.ring.read_address.next = numbered_read_place(progress.share, progress.started);
         let oldest = self.ring.read_data.val();
         let lock = lock_of(oldest.address);
         self.locks.read_enable.next = step == Step::Fetch || is_idle;
@@ -239,12 +271,6 @@ impl Logic for Atomics {
         let draws = tries && !progress.has_ticket;
         let ticket = ticket_of(progress, found);
         let starts = tries && ticket == found.called;
-        if step == Step::Load || step == Step::Fetch {
-            self.step.d.next = select(step == Step::Load, Step::Fetch, Step::Lock);
-        }
-        if step == Step::Finish || step == Step::Store || releases || tries {
-            self.step.d.next = Step::Idle;
-        }
         self.reading.rx.valid.next = starts;
         self.reading.rx.beat.next = Reading { queue_pair, waiting: oldest };
         self.read.valid.next = self.has_read.q.val();
@@ -301,19 +327,50 @@ impl Logic for Atomics {
 
         // A queue pair is in the ready queue once, while it has a request that may begin.
         let changes = stores || releases || tries || ends;
-        let next = progress_after(progress, Change { stores, releases, tries, starts, ends }, ticket);
+        let change = Change { stores, releases, tries, starts, ends, share: request.share };
+        let next = progress_after(progress, change, ticket);
         let begins = may_begin(next);
         self.ready_queue.rx.valid.next = changes && begins && !next.is_queued;
         self.ready_queue.rx.beat.next = queue_pair;
         self.records.write_enable.next = clears || changes;
         self.records.write_address.next = select(clears, sweep, queue_pair);
-        let share = select(stores, request.share, progress.share);
-        let queued = Progress { is_queued: next.is_queued || begins, share, ..next };
+        let queued = Progress { is_queued: next.is_queued || begins, ..next };
         self.records.write_data.next = select(clears, Progress { ticket, ..Default::default() }, queued);
 
         self.periods.stores.next = stores;
         self.periods.ends.next = ends;
         self.periods.ended_period.next = finished.period;
         self.in_flight.next = self.periods.in_flight.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_rests_after_each_event_and_each_turn() {
+        let none = Choice::default();
+        let finishes = Choice { finishes: true, ..none };
+        let turns = Choice { turns: true, ..none };
+        let takes_release = Choice { takes_release: true, ..none };
+        let takes_request = Choice { takes_request: true, ..none };
+        for (step, choice, sweep_ends, expected) in [
+            (Step::Clear, none, false, Step::Clear),
+            (Step::Clear, none, true, Step::Idle),
+            (Step::Idle, none, true, Step::Idle),
+            (Step::Idle, finishes, false, Step::Finish),
+            (Step::Idle, turns, false, Step::Load),
+            (Step::Idle, takes_release, false, Step::Release),
+            (Step::Idle, takes_request, false, Step::Store),
+            (Step::Load, none, false, Step::Fetch),
+            (Step::Fetch, none, false, Step::Lock),
+            (Step::Lock, none, false, Step::Idle),
+            (Step::Finish, none, false, Step::Idle),
+            (Step::Release, none, false, Step::Idle),
+            (Step::Store, none, false, Step::Idle),
+        ] {
+            assert_eq!(next_step(step, choice, sweep_ends), expected, "{step:?} {choice:?}");
+        }
     }
 }

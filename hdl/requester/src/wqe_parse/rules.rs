@@ -13,7 +13,7 @@ use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::send::WqeOpcode;
 use rnic_layout::state::{PathMtu, QpState, Service};
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadShare, read_place};
+use rnic_messages::read::{READ_COUNT_BITS, ReadShare, numbered_read_place};
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{EPOCH_BITS, GENERATION_BITS, WORK_INDEX_BITS};
 
@@ -759,10 +759,7 @@ pub(super) fn parsed_of(
             is_continued: skipped_packets(decision).any(),
             is_long: after.waits_for_long,
             charge: slot.charge,
-            read_place: read_place(
-                life.read_share,
-                (send.reads - send.reads_behind).get_bits::<READ_SLOT_BITS>(0),
-            ),
+            read_place: numbered_read_place(life.read_share, send.reads - send.reads_behind),
             path_mtu: life.path_mtu,
             domain: life.domain,
         },

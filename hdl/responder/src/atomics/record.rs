@@ -100,6 +100,8 @@ pub(super) struct Change {
     pub starts: Bit,
     /// The request that has begun is done.
     pub ends: Bit,
+    /// READ slots of the queue pair, if `stores`.
+    pub share: ReadShare,
 }
 
 /// Gives the lock of a word: its offset in a page, which is the same by whatever region and page list it is
@@ -145,7 +147,7 @@ pub(super) fn progress_after(progress: Progress, change: Change, ticket: Bits<TI
         is_queued: progress.is_queued && !change.tries,
         has_ticket: select(change.tries, !change.starts, progress.has_ticket),
         ticket,
-        ..progress
+        share: select(change.stores, change.share, progress.share),
     }
 }
 
@@ -307,6 +309,7 @@ mod tests {
     #[test]
     fn progress_follows_its_events() {
         let none = Change::default();
+        let share = ReadShare { unit: bits(12), size: bits(2) };
         let progress = Progress {
             stored: bits(5),
             released: bits(4),
@@ -319,8 +322,8 @@ mod tests {
         let unqueued = Progress { is_queued: false, ..same };
         for (change, expected) in [
             (none, same),
-            (Change { stores: true, ..none }, Progress { stored: bits(6), ..same }),
-            (Change { releases: true, ..none }, Progress { released: bits(5), ..same }),
+            (Change { stores: true, share, ..none }, Progress { stored: bits(6), share, ..same }),
+            (Change { releases: true, share, ..none }, Progress { released: bits(5), ..same }),
             (Change { tries: true, ..none }, Progress { has_ticket: true, ..unqueued }),
             (
                 Change { tries: true, starts: true, ..none },

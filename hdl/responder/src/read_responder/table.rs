@@ -17,7 +17,7 @@ use super::replay::{Noted, noted_after};
 use crate::messages::AtomicResult;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest, read_place};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest, numbered_read_place, read_place};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
 
 /// Keeps requests and results.
@@ -117,7 +117,7 @@ impl Logic for RequestTable {
         self.arrived_counts.write_address.next = swept;
         self.arrived_counts.write_data.next = select(keeps_value, arrived + 1, bits::<READ_COUNT_BITS>(0));
         self.slots.write_enable.next = stores;
-        self.slots.write_address.next = read_place(life.share, noted.count.get_bits::<READ_SLOT_BITS>(0));
+        self.slots.write_address.next = numbered_read_place(life.share, noted.count);
         self.slots.write_data.next = slot_of(request);
         self.values.write_enable.next = keeps_value;
         self.values.write_address.next = read_place(life.share, result.slot);

@@ -234,9 +234,10 @@ impl Rig {
     ) -> Result<QueuePair<ReadyToSend>> {
         let path = Some(Path { source_index, ..Path::new(peer.gid, peer.mac) });
         // The peer may have as many READs in flight as a card takes.
-        let send = SendOptions { read_atomic: Some(16), ..SendOptions::default() };
-        let options =
-            ConnectOptions { path, send, destination_read_atomic: Some(16), ..ConnectOptions::default() };
+        let limits = self.device.limits().queues;
+        let send = SendOptions { read_atomic: Some(limits.read_atomic), ..SendOptions::default() };
+        let destination_read_atomic = Some(limits.destination_read_atomic);
+        let options = ConnectOptions { path, send, destination_read_atomic, ..ConnectOptions::default() };
         Ok(queue_pair.connect(peer, &options)?)
     }
 

@@ -184,7 +184,7 @@ fn host(width_bits: u32, seed: u64) -> HostOptions {
 const SEND: SendOptions =
     SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0, read_atomic: Some(READS_MAX) };
 /// READs and atomics in flight, in both directions: as many as a queue pair can have.
-const READS_MAX: u8 = 16;
+pub(crate) const READS_MAX: u8 = 16;
 
 /// Increments of all counters since the last snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

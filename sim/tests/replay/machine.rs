@@ -130,9 +130,10 @@ impl Machine {
             if is_tagged { (Some(VlanTag::from_control(0x2005)), 0x48) } else { (None, 0) };
         let path = Path { vlan: vlan.map(VlanTag::control), traffic_class, ..Path::new(peer.1, peer.0.0) };
         let path = Some(path);
+        let destination_read_atomic = Some(device.limits().queues.destination_read_atomic);
         let queue_pair = queue_pair.connect(
             &info,
-            &ConnectOptions { path, send, destination_read_atomic: Some(16), ..ConnectOptions::default() },
+            &ConnectOptions { path, send, destination_read_atomic, ..ConnectOptions::default() },
         )?;
         Ok(Machine {
             world,

@@ -34,7 +34,9 @@ pub const BURST_SLOTS: u64 = 8;
 /// Width of the timer code of an RNR NAK.
 pub const RNR_CODE_BITS: usize = 5;
 /// Width of a number of retries.
-pub const ATTEMPT_BITS: usize = 3;
+pub const RETRY_BITS: usize = 3;
+/// Width of the name of an attempt: the retries of both kinds.
+pub const ATTEMPT_BITS: usize = 2 * RETRY_BITS;
 /// Bits of a slot of a send queue.
 pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WQE_SLOT_BYTES;
 
@@ -620,7 +622,7 @@ pub struct TimerOrder {
     pub rnr_code: Bits<RNR_CODE_BITS>,
     /// Oldest unacknowledged PSN.
     pub una_psn: Bits<24>,
-    /// Retries since `una_psn` moved, modulo 8.
+    /// RNR waits and retries since `una_psn` moved; retries in the low half.
     pub attempt: Bits<ATTEMPT_BITS>,
     /// Epoch of the packets that are waited for.
     pub epoch: Bits<EPOCH_BITS>,

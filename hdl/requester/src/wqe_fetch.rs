@@ -155,6 +155,8 @@ pub struct WqeFetch {
     /// It has a rest.
     is_turn: DFF<Bit>,
     plan: DFF<BurstPlan>,
+    /// Units of the planned burst; in a register, since who goes on with its turn depends on them.
+    charge: DFF<Bits<CHARGE_BITS>>,
 }
 
 impl Logic for WqeFetch {
@@ -265,12 +267,14 @@ impl Logic for WqeFetch {
         };
 
         if step == Step::Plan {
-            self.plan.d.next = plan_burst(ring, fetched, self.producer.read_data.val(), weight);
+            let planned = plan_burst(ring, fetched, self.producer.read_data.val(), weight);
+            self.plan.d.next = planned;
+            self.charge.d.next = taken_of(planned, weight);
             self.is_turn.d.next = self.rests.read_data.val();
         }
 
         // A queue pair waits for room, goes on with its turn, or returns to the ready queue if there may be something for it.
-        let charge = taken_of(plan, weight);
+        let charge = self.charge.q.val();
         let look = Look { waits, emits, may_go_on: may_go_on(fetched, plan) };
         let turn = turn_after(current, queue_pair, charge, look);
         if step == Step::Emit {

@@ -1,5 +1,5 @@
 //! Rules of [`AckTimer`](super::AckTimer): when a timer runs, and what a visit makes of it (protocol 2.6, 2.7).
-use crate::messages::{Expired, TimerKind, TimerOrder};
+use crate::messages::{ATTEMPT_BITS, Expired, TimerKind, TimerOrder};
 use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -41,7 +41,7 @@ pub(super) struct Timer {
     /// Order and generation for which it was started.
     pub kind: TimerKind,
     pub una_psn: Bits<24>,
-    pub attempt: Bits<3>,
+    pub attempt: Bits<ATTEMPT_BITS>,
     pub generation: Bits<GENERATION_BITS>,
 }
 

@@ -1,6 +1,6 @@
 //! Records of a queue pair in [`Acknowledge`](super::Acknowledge), and what events, local completions and
 //! failures make of them (protocol 2.5, 2.11, 3.10).
-use crate::messages::{ATTEMPT_BITS, BLOCK_BITS, LocalCompletion, RNR_CODE_BITS, Retired};
+use crate::messages::{BLOCK_BITS, LocalCompletion, RETRY_BITS, RNR_CODE_BITS, Retired};
 use crate::vendor_error;
 use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
@@ -22,9 +22,9 @@ pub(super) struct Peer {
     pub source_address_index: Bits<SOURCE_ADDRESS_BITS>,
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
     /// Retries after a timeout, or after a response that shows a loss.
-    pub retry_count: Bits<ATTEMPT_BITS>,
+    pub retry_count: Bits<RETRY_BITS>,
     /// Retries after an RNR NAK; seven is no limit.
-    pub rnr_retry: Bits<ATTEMPT_BITS>,
+    pub rnr_retry: Bits<RETRY_BITS>,
 }
 
 /// Progress of the peer.
@@ -53,9 +53,9 @@ pub(super) struct Progress {
     /// The queue pair is in SQD, and raises an event when nothing is left.
     pub reports_drained: Bit,
     /// Retries since the acknowledged PSN moved.
-    pub retries_taken: Bits<ATTEMPT_BITS>,
+    pub retries_taken: Bits<RETRY_BITS>,
     /// RNR NAKs since then, modulo 8.
-    pub rnr_taken: Bits<ATTEMPT_BITS>,
+    pub rnr_taken: Bits<RETRY_BITS>,
     /// The cursor goes back when what was acknowledged has left.
     pub wants_rewind: Bit,
     /// The peer was not ready: nothing is sent for the delay of `rnr_code`.
@@ -168,8 +168,8 @@ pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits
             is_invalidated: false,
             is_draining: true,
             reports_drained: false,
-            retries_taken: bits::<ATTEMPT_BITS>(0),
-            rnr_taken: bits::<ATTEMPT_BITS>(0),
+            retries_taken: bits::<RETRY_BITS>(0),
+            rnr_taken: bits::<RETRY_BITS>(0),
             wants_rewind: false,
             awaits_peer: false,
             awaits_last: false,

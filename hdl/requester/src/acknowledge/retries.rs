@@ -22,7 +22,7 @@ use super::record::{Peer, Progress};
 use super::response::{Fault, after_response, arrival_of, check_of, outcome_of, says_lost};
 use super::retry::{after_timeout, fails_in, recovery_of, timeout_of};
 use super::turn::{Turn, after_turn, closing_of};
-use crate::messages::{ATTEMPT_BITS, BLOCK_BITS, Begun, Expired, Issued, MESSAGE_COUNT_BITS, Retired};
+use crate::messages::{BLOCK_BITS, Begun, Expired, Issued, MESSAGE_COUNT_BITS, RETRY_BITS, Retired};
 use crate::response_class::ResponseClass;
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -38,9 +38,9 @@ pub struct Retries {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
     /// Retries that the queue pair has.
-    pub retry_count: Signal<In, Bits<ATTEMPT_BITS>>,
+    pub retry_count: Signal<In, Bits<RETRY_BITS>>,
     /// Retries after RNR NAKs; seven is no limit.
-    pub rnr_retry: Signal<In, Bits<ATTEMPT_BITS>>,
+    pub rnr_retry: Signal<In, Bits<RETRY_BITS>>,
     /// What has been issued, but the epoch.
     pub issued: Signal<In, Issued>,
     /// Epoch of the newest packet that was sent.
@@ -80,9 +80,9 @@ pub struct Retries {
     /// The epoch counts up.
     pub begins_epoch: Signal<Out, Bit>,
     /// Retries that are taken; registered, as all below.
-    pub retries_taken: Signal<Out, Bits<ATTEMPT_BITS>>,
+    pub retries_taken: Signal<Out, Bits<RETRY_BITS>>,
     /// Retries after RNR NAKs that are taken.
-    pub rnr_taken: Signal<Out, Bits<ATTEMPT_BITS>>,
+    pub rnr_taken: Signal<Out, Bits<RETRY_BITS>>,
     /// The cursor is to go back.
     pub wants_rewind: Signal<Out, Bit>,
     /// The delay of an RNR NAK is not over.

@@ -3,7 +3,9 @@
 use super::record::{Failure, Peer, Progress, after_failure, is_over, sends};
 use super::response::{Check, Outcome};
 use super::{AcknowledgeCounts, Step};
-use crate::messages::{ATTEMPT_BITS, Expired, Issued, RNR_CODE_BITS, TimerKind, TimerOrder, TimerSet};
+use crate::messages::{
+    ATTEMPT_BITS, Expired, Issued, RETRY_BITS, RNR_CODE_BITS, TimerKind, TimerOrder, TimerSet,
+};
 use crate::response_class::ResponseClass;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
@@ -59,10 +61,11 @@ pub(super) fn timer_set_of(queue_pair: Bits<QUEUE_PAIR_BITS>, progress: Progress
     }
 }
 
-/// Changes with each retry of either kind, so that the timer starts anew with it.
+/// Changes with each retry of either kind, so that the timer starts anew with it. The two numbers side by side: a sum would
+/// come after everything that decides on a response.
 #[kernel]
 pub(super) fn attempt_of(progress: Progress) -> Bits<ATTEMPT_BITS> {
-    progress.retries_taken + progress.rnr_taken
+    concat((progress.rnr_taken, progress.retries_taken))
 }
 
 /// Decides whether a response makes the requester go back; `says_lost` says that something was lost. While it has gone
@@ -77,8 +80,8 @@ pub(super) fn recovery_of(
     progress: Progress,
 ) -> Recovery {
     let progresses = outcome.moves && (check.ahead.any() || !outcome.excludes_psn);
-    let retries = select(progresses, bits::<ATTEMPT_BITS>(0), progress.retries_taken);
-    let waits = select(progresses, bits::<ATTEMPT_BITS>(0), progress.rnr_taken);
+    let retries = select(progresses, bits::<RETRY_BITS>(0), progress.retries_taken);
+    let waits = select(progresses, bits::<RETRY_BITS>(0), progress.rnr_taken);
     let is_lost = outcome.refuses && says_lost;
     let is_early = outcome.refuses && check.class == ResponseClass::NotReady;
     let is_known = check.class == ResponseClass::Failure && retries.any();
@@ -121,8 +124,8 @@ pub(super) fn fails_in(
 /// Record after a response, as far as retries are concerned.
 #[kernel]
 pub(super) fn after_recovery(progress: Progress, recovery: Recovery, syndrome: Bits<8>) -> Progress {
-    let retries = select(recovery.progresses, bits::<ATTEMPT_BITS>(0), progress.retries_taken);
-    let waits = select(recovery.progresses, bits::<ATTEMPT_BITS>(0), progress.rnr_taken);
+    let retries = select(recovery.progresses, bits::<RETRY_BITS>(0), progress.retries_taken);
+    let waits = select(recovery.progresses, bits::<RETRY_BITS>(0), progress.rnr_taken);
     Progress {
         retries_taken: select(recovery.rewinds, retries + 1, retries),
         rnr_taken: select(recovery.waits, waits + 1, waits),

@@ -179,13 +179,14 @@ fn a_peer_that_is_not_ready_is_waited_for_as_often_as_the_queue_pair_allows() {
     }
     // The expiry of the wait takes no retry, and the cursor goes on.
     let waiting = Progress { awaits_peer: true, rnr_taken: bits(3), ..progress(1) };
-    let end = Expired { kind: TimerKind::RnrWait, ..expired(4) };
+    let end = Expired { kind: TimerKind::RnrWait, ..expired(3 << 3 | 1) };
     for (expired, progress, ends_wait) in [
         (end, waiting, true),
-        (Expired { attempt: bits(3), ..end }, waiting, false),
+        (Expired { attempt: bits(2 << 3 | 1), ..end }, waiting, false),
+        (Expired { attempt: bits(3 << 3 | 2), ..end }, waiting, false),
         (Expired { generation: bits(2), ..end }, waiting, false),
         (end, Progress { awaits_peer: false, ..waiting }, false),
-        (expired(4), waiting, false),
+        (expired(3 << 3 | 1), waiting, false),
     ] {
         let timeout = timeout_of(expired, peer(QpState::ReadyToSend, 1), progress, issued());
         assert_eq!(timeout.ends_wait, ends_wait, "{expired:?}");

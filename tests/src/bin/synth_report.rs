@@ -68,7 +68,7 @@ fn report(root: &Path, preset: &str, only: &[String]) -> Result<Report> {
         );
     }
     parts.retain(|(block, _)| only.is_empty() || only.contains(block));
-    let synthesis = Synthesis::new(root, &root.join(format!("build/synthesis/{preset}")), &design.verilog())?;
+    let synthesis = Synthesis::new(root, &root.join(format!("build/synthesis/{preset}")), &design)?;
 
     println!(
         "\n{preset}: synth_xilinx -family xcup, flattened; LUTRAM and SRL count as LUTs, a carry chain as one level"

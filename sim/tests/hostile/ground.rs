@@ -36,8 +36,6 @@ pub(crate) const SIDES: usize = 8;
 const ATTACKER: u32 = 0x151;
 /// Receives of a queue pair.
 const RECEIVES: usize = 4;
-/// READs and atomics of a queue pair in a batch, so that the oldest is always answered before the card runs out of slots.
-const ASKED_MAX: u32 = 6;
 /// Bytes of the memory that a response of the peer fills.
 const LANDING_BYTES: usize = 700;
 /// Valid requests of a queue pair that may be sent again.
@@ -183,7 +181,9 @@ pub(crate) struct Side {
     posted: VecDeque<(u64, u64)>,
     wr_id: u64,
     begun: Begun,
+    /// READs and atomics that were executed in this batch, and how many the queue pair takes before it has answered one.
     asked: u32,
+    reads: u8,
     /// Requests of the card that wait for their responses, in order. While there are some, the peer sends responses only: a
     /// failure of the requester may cut off answers of the responder.
     outstanding: VecDeque<Asked>,
@@ -336,7 +336,7 @@ impl Side {
             psn: reference.expected_psn(self.number).add(ahead),
             begun: self.begun,
             has_receive: !self.posted.is_empty(),
-            may_ask: self.asked < ASKED_MAX,
+            may_ask: self.asked < self.reads.into(),
             region: self.region.remote(),
             ended_key: ended_key.filter(|key| reference.memory().region(*key).is_some()),
         }
@@ -491,6 +491,7 @@ impl Ground {
                 wr_id: 0,
                 begun: Begun::Nothing,
                 asked: 0,
+                reads: 0,
                 outstanding: VecDeque::new(),
                 landing: Some(landing),
                 landing_place,
@@ -541,6 +542,7 @@ impl Ground {
         let own = queue_pair.info(side.version)?;
         // A share of READ slots of each size: the card keeps as many answers for duplicates as the reference.
         let reads = [4, 8, 16][random.random_range(0..3)];
+        side.reads = reads;
         side.queue_pair = Some(rig.connect_with(
             queue_pair,
             side.peer,
@@ -730,6 +732,8 @@ impl Ground {
     /// * one that repeats a READ or an atomic. The reference answers all, in the order in which they came. The card answers them
     ///   before what it has not answered yet, and one that follows in the place of the one before it (protocol 3.4): what it sends
     ///   depends on time;
+    /// * a READ or an atomic after as many as the queue pair takes at a time. Whether the card has answered one of them, and takes
+    ///   it, or refuses it, depends on time;
     /// * a request of a peer that owes a response, which it has become by a mutation. If the next response fails the queue pair,
     ///   whether the request is still answered depends on time.
     pub(crate) fn is_left_out(&self, frame: &[u8]) -> bool {
@@ -738,8 +742,9 @@ impl Ground {
         let Some(side) = self.sides.iter().find(|side| side.number == number) else { return false };
         let is_duplicate =
             matches!(packet.bth.psn.check(self.reference.expected_psn(number)), PsnCheck::Duplicate(_));
+        let is_full = side.asked >= side.reads.into();
         match opcode::lookup(packet.bth.opcode).map(|row| row.operation) {
-            Some(Op::ReadRequest | Op::CompareSwap | Op::FetchAdd) if is_duplicate => true,
+            Some(Op::ReadRequest | Op::CompareSwap | Op::FetchAdd) if is_duplicate || is_full => true,
             _ => {
                 let is_request = opcode::class(packet.bth.opcode) == Some(opcode::Class::Request);
                 is_request && !side.outstanding.is_empty()

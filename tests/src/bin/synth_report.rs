@@ -10,13 +10,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Name of the whole card among its blocks.
+const TOTAL: &str = "total";
+
 /// Synthesise generated cards for UltraScale+ and report LUTs, registers, memories and logic depth by block.
 #[derive(Parser)]
 struct Arguments {
     /// Configurations by file name in configs/, without .toml; the JSON report holds the last one.
     #[arg(default_values = ["w512"])]
     presets: Vec<String>,
-    /// Only this block of the table, and no total; may be given several times.
+    /// Only this block of the table, or `total`, the card in one piece; may be given several times.
     #[arg(long, value_name = "BLOCK")]
     only: Vec<String>,
     /// File of the JSON report.
@@ -27,7 +30,7 @@ struct Arguments {
 #[derive(Serialize)]
 struct Report {
     config: String,
-    /// Not with `--only`.
+    /// The card in one piece; not with `--only` of blocks.
     total: Option<Figures>,
     blocks: BTreeMap<String, Figures>,
 }
@@ -60,7 +63,7 @@ fn report(root: &Path, preset: &str, only: &[String]) -> Result<Report> {
     let design = card::generate(&config)?;
     let mut parts = parts(&design);
     for wanted in only {
-        let names: Vec<_> = parts.iter().map(|(block, _)| block.as_str()).collect();
+        let names: Vec<_> = parts.iter().map(|(block, _)| block.as_str()).chain([TOTAL]).collect();
         ensure!(
             names.contains(&wanted.as_str()),
             "there is no block {wanted}; there are {}",
@@ -80,9 +83,10 @@ fn report(root: &Path, preset: &str, only: &[String]) -> Result<Report> {
         print(&block, &figures);
         blocks.insert(block, figures);
     }
-    let total = only.is_empty().then(|| synthesis.figures(TOP)).transpose()?;
+    let is_whole = only.is_empty() || only.iter().any(|wanted| wanted == TOTAL);
+    let total = is_whole.then(|| synthesis.figures(TOP)).transpose()?;
     if let Some(total) = &total {
-        print("total", total);
+        print(TOTAL, total);
     }
     Ok(Report { config: preset.to_string(), total, blocks })
 }

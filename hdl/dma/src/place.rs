@@ -21,7 +21,6 @@
 //! a cycle, across writes and packets. A span that begins within a beat of payload costs one cycle more if its first word needs two
 //! beats; a packet without payload costs one cycle, and one whose payload is dropped costs as many as it has beats. Packets retire at
 //! one in two cycles. Up to 512 packets and some 480 writes wait for the host.
-//! At 512 bits 2789 LUTs with those used as memory, 3442 FF, 14 RAMB36, depth 9.
 //!
 //! 1. The words of a packet are written in the order of its spans, cut at multiples of 512 bytes.
 //! 2. CQE and notice of a packet are offered when all writes of it and of the packets before it are reported done: the host promises

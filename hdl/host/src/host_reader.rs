@@ -20,8 +20,7 @@
 //! ```
 //!
 //! Latency 8 cycles from a span to `to_host`, and 5 from the first word of the oldest request to a slot, 4 to `payload`. One
-//! piece of 512 bytes and one word of the datapath a cycle; a span of one piece takes one cycle. With 256 tags and
-//! 64 KiB at 512 bits: 1761 LUTs with those used as memory, 2190 FF, 7.5 RAMB36, 3 URAM, depth 11.
+//! piece of 512 bytes and one word of the datapath a cycle; a span of one piece takes one cycle.
 //!
 //! 1. Spans of one client are answered in their order, each whole; a client waits for at most one span of each other client to be
 //!    split, 8 cycles.

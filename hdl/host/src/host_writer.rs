@@ -19,7 +19,6 @@
 //!
 //! Latency 6 cycles from a write to `request`, 3 to its first word; one word of the datapath a cycle, also when each word is a write. From
 //! `done_valid` to the count 3 cycles, one report a cycle. Up to 512 writes are in flight.
-//! At 512 bits 1683 LUTs with those used as memory, 1153 FF, 8.5 RAMB36, 3 URAM, depth 6.
 //!
 //! 1. Writes are issued in the order in which `ready` took their first words; the words of one follow each other.
 //! 2. Payload, completion and admin each have a count of their writes that are done, and count themselves those that were taken.

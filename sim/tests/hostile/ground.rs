@@ -181,8 +181,9 @@ pub(crate) struct Side {
     posted: VecDeque<(u64, u64)>,
     wr_id: u64,
     begun: Begun,
-    /// READs and atomics that were executed in this batch, and how many the queue pair takes before it has answered one.
+    /// READs and atomics that were executed in this batch.
     asked: u32,
+    /// How many of them the queue pair takes before it has answered one.
     reads: u8,
     /// Requests of the card that wait for their responses, in order. While there are some, the peer sends responses only: a
     /// failure of the requester may cut off answers of the responder.

@@ -13,7 +13,7 @@ use std::process::Command;
 /// Synthesises modules of one design, and counts their cells.
 ///
 /// Yosys reads a module and those in it, and nothing else of the design: it numbers what it reads, and its mapper breaks ties by
-/// these numbers. With the whole card before it, the same assembler took 7,009 LUTs or 10,083, by what a block beside it looked like.
+/// these numbers, so the figures of a block would depend on others (`hdl/BUDGET.md`).
 pub struct Synthesis<'a> {
     yosys: PathBuf,
     directory: PathBuf,

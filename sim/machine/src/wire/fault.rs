@@ -1,9 +1,9 @@
-//! Faults that meet packets of one opcode, in one direction of a wire.
+//! Faults that meet packets of one opcode, or of any, in one direction of a wire.
 //!
 //! A [`Fault`] loses, repeats or delays such packets, or flips bits of them and, if wanted, makes checksum and ICRC right again, so
-//! that the receiver sees a packet that its peer seems to have sent. [`Direction::set_faults`] sets them;
-//! which direction a fault belongs to is thereby decided by the wire.
-use super::{Direction, Fate, Frame};
+//! that the receiver sees a packet that its peer seems to have sent. [`Direction::set_faults`](super::Direction::set_faults) sets
+//! them; which direction a fault belongs to is thereby decided by the wire. Frames that are no RoCEv2 packets are left alone.
+use super::{Fate, Frame};
 use rnic_layout::wire::{IpRepr, Ipv4Packet, PacketRepr, icrc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,12 +33,12 @@ pub enum Effect {
     },
 }
 
-/// A fault of packets with one opcode.
+/// A fault of packets with one opcode, or with any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Opcode of the BTH, with its transport.
-    pub opcode: u8,
-    /// Packets of this opcode that pass before the first one that is met.
+    /// Opcode of the BTH, with its transport; `None` for any.
+    pub opcode: Option<u8>,
+    /// Such packets that pass before the first one that is met.
     pub after: u64,
     /// Packets that are met.
     pub times: u64,
@@ -49,7 +49,12 @@ pub struct Fault {
 impl Fault {
     /// Makes a fault of the next packet with an opcode.
     pub fn new(opcode: u8, effect: Effect) -> Fault {
-        Fault { opcode, after: 0, times: 1, effect }
+        Fault { opcode: Some(opcode), ..Fault::any(effect) }
+    }
+
+    /// Makes a fault of the next packet, whatever its opcode is.
+    pub fn any(effect: Effect) -> Fault {
+        Fault { opcode: None, after: 0, times: 1, effect }
     }
 
     /// Makes a fault that flips bits of one byte, and signs the packet again.
@@ -57,7 +62,7 @@ impl Fault {
         Fault::new(opcode, Effect::Flip { bits: vec![(place, bits)], is_signed: true })
     }
 
-    /// Lets packets of the opcode pass before the first that is met.
+    /// Lets packets pass before the first that is met.
     #[must_use]
     pub fn after(self, after: u64) -> Fault {
         Fault { after, ..self }
@@ -129,42 +134,62 @@ fn flip(frame: &mut [u8], offsets: &Offsets, bits: &[(Place, u8)], is_signed: bo
     }
 }
 
-impl Direction {
-    /// Sets faults in place of the script. Each frame meets the first fault of its opcode that is due; all others are left to the
-    /// probabilities of the wire.
-    pub fn set_faults(&mut self, faults: Vec<Fault>) -> Hits {
+/// Faults of one direction, and what they have met.
+pub(super) struct Faults {
+    /// Each fault with the packets of its opcode so far.
+    faults: Vec<(Fault, u64)>,
+    hits: Hits,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults::new(Vec::new())
+    }
+}
+
+impl Faults {
+    pub(super) fn new(faults: Vec<Fault>) -> Faults {
         let hits = Hits(faults.iter().map(|_| AtomicU64::new(0)).collect());
-        let counts = Arc::clone(&hits.0);
-        let mut seen = vec![0; faults.len()];
-        self.set_script(Some(Box::new(move |_, frame: &mut Frame| {
-            let Some(offsets) = offsets(&frame.bytes) else { return Fate::Leave };
-            let mut fate = Fate::Leave;
-            let mut is_met = false;
-            for (index, fault) in faults.iter().enumerate().filter(|(_, one)| one.opcode == offsets.opcode) {
-                let number: u64 = seen[index];
-                seen[index] += 1;
-                if is_met || number < fault.after || number - fault.after >= fault.times {
-                    continue;
-                }
-                is_met = true;
-                counts[index].fetch_add(1, Ordering::Relaxed);
-                fate = match &fault.effect {
-                    Effect::Fate(fate) => *fate,
-                    Effect::Flip { bits, is_signed } => {
-                        flip(&mut frame.bytes, &offsets, bits, *is_signed);
-                        Fate::Pass
-                    }
-                };
+        Faults { faults: faults.into_iter().map(|fault| (fault, 0)).collect(), hits }
+    }
+
+    pub(super) fn hits(&self) -> Hits {
+        self.hits.clone()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// Decides the fate of a frame by the first fault that is due, and changes it if that wants so.
+    pub(super) fn meet(&mut self, frame: &mut Frame) -> Fate {
+        if self.is_empty() {
+            return Fate::Leave;
+        }
+        let Some(offsets) = offsets(&frame.bytes) else { return Fate::Leave };
+        let mut due = None;
+        for (index, (fault, seen)) in self.faults.iter_mut().enumerate() {
+            if fault.opcode.is_none_or(|opcode| opcode == offsets.opcode) {
+                let is_due = *seen >= fault.after && *seen - fault.after < fault.times;
+                *seen += 1;
+                due = due.or(is_due.then_some((index, &fault.effect)));
             }
-            fate
-        })));
-        hits
+        }
+        let Some((index, effect)) = due else { return Fate::Leave };
+        self.hits.0[index].fetch_add(1, Ordering::Relaxed);
+        match effect {
+            Effect::Fate(fate) => *fate,
+            Effect::Flip { bits, is_signed } => {
+                flip(&mut frame.bytes, &offsets, bits, *is_signed);
+                Fate::Pass
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::WireOptions;
+    use super::super::{Direction, Hold, WireOptions};
     use super::*;
     use rnic_layout::opcode::Operation;
     use rnic_layout::wire::{DropReason, Filter, classify};
@@ -261,9 +286,47 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_of_any_opcode_counts_all_packets() {
+        let (writes, sends) = (packets(WRITE, 2), packets(SEND, 3));
+        let frames = [&sends[0], &writes[0], &sends[1], &writes[1], &sends[2]].map(Clone::clone);
+        let lose = Fault::any(Effect::Fate(Fate::Lose)).after(2);
+        let hold = Fault::any(Effect::Fate(Fate::HoldBack(Hold::frames(1)))).after(1);
+        let (arrived, hits) = pass(vec![lose, hold], &frames);
+        assert_eq!([0, 1].map(|fault| hits.of(fault)), [1, 1]);
+        assert_eq!(
+            arrived,
+            [0, 3, 1, 4].map(|index| frames[index].clone()),
+            "what is lost overtakes nothing"
+        );
+    }
+
+    #[test]
+    fn a_copy_of_one_opcode_comes_late() {
+        let frames = packets(WRITE, 4);
+        let late = Fault::new(WRITE, Effect::Fate(Fate::CopyLate(Hold::frames(2)))).after(1);
+        let (arrived, hits) = pass(vec![late], &frames);
+        assert_eq!((arrived, hits.of(0)), ([0, 1, 2, 3, 1].map(|index| frames[index].clone()).to_vec(), 1));
+    }
+
+    #[test]
+    fn faults_meet_what_the_script_leaves() {
+        let frames = packets(WRITE, 5);
+        let mut direction = Direction::new(WireOptions::perfect(100_000_000_000), Seed(1), "wire");
+        let hits = direction.set_faults(vec![Fault::any(Effect::Fate(Fate::Duplicate)).after(1)]);
+        direction.set_script(Some(Box::new(|index, _| if index == 1 { Fate::Lose } else { Fate::Leave })));
+        for frame in &frames {
+            direction.send(0, 0, frame.clone());
+        }
+        let arrived: Vec<Frame> =
+            std::iter::from_fn(|| direction.arrive(u64::MAX)).map(|(_, frame)| frame).collect();
+        assert_eq!((arrived, hits.of(0)), ([0, 2, 2, 3, 4].map(|index| frames[index].clone()).to_vec(), 1));
+    }
+
+    #[test]
     fn what_is_no_packet_is_left_alone() {
         let frames = [Frame::new(vec![0xff; 80]), Frame::new(vec![0; 14])];
-        let (arrived, hits) = pass(vec![Fault::forge(0xff, Place::Frame(0), 1).times(9)], &frames);
-        assert_eq!((arrived.as_slice(), hits.of(0)), (&frames[..], 0));
+        let lose = Fault::any(Effect::Fate(Fate::Lose)).times(9);
+        let (arrived, hits) = pass(vec![Fault::forge(0xff, Place::Frame(0), 1).times(9), lose], &frames);
+        assert_eq!((arrived.as_slice(), hits.of(0), hits.of(1)), (&frames[..], 0, 0));
     }
 }

@@ -1,9 +1,12 @@
 //! A wire: full duplex between two ports, with all faults of a network.
 //!
 //! ```text
-//!  port ── departs ──> lost? marked? flipped? damaged? ──> delay ──> in flight, by time ──> arrives ──> port
-//!                      └─ duplicated: each copy has a delay of its own
+//!  port ── departs ──> script ──> faults ──> chance: lost? marked? flipped? damaged? ──> delay ──> in flight ──> arrives ──> port
+//!                                            └─ duplicated: each copy has a delay of its own
 //! ```
+//!
+//! A script decides about a frame first, then the [faults](fault) of its direction, then the probabilities of [`WireOptions`]: the
+//! first of them that does not leave it to the next.
 //!
 //! Frames are sent at the rate of the wire with 24 bytes of overhead each: preamble, FCS and gap. A frame enters the wire when
 //! it is complete, so that its arrival is never before its departure.
@@ -19,6 +22,7 @@ pub mod datagram;
 pub mod loopback;
 
 use crate::world::clock::SECOND_PS;
+use fault::{Fault, Faults, Hits};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_stimulus::chance::{Delay, Seed, happens};
@@ -136,22 +140,54 @@ pub struct WireCounts {
     pub marked: u64,
 }
 
-/// What a script does to a frame.
+/// How long a frame is held back, so that others overtake it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// For this time.
+    Time {
+        /// Additional delay.
+        ps: u64,
+    },
+    /// Until later frames of its direction have overtaken it. Those that are lost or held back themselves do not count.
+    Frames {
+        /// Number of these frames.
+        count: u64,
+        /// Additional delay after which it goes on even if fewer frames have come.
+        ps_max: u64,
+    },
+}
+
+impl Hold {
+    /// Holds a frame back until so many frames have overtaken it, but for at most 100 us: a direction that falls silent delivers
+    /// what it has.
+    pub const fn frames(count: u64) -> Hold {
+        Hold::Frames { count, ps_max: 100_000_000 }
+    }
+
+    /// Longest additional delay.
+    const fn ps_max(self) -> u64 {
+        match self {
+            Hold::Time { ps } => ps,
+            Hold::Frames { ps_max, .. } => ps_max,
+        }
+    }
+}
+
+/// What a script or a fault does to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Leaves it to the probabilities of [`WireOptions`].
+    /// Leaves it to what is asked next, in the end to the probabilities of [`WireOptions`].
     Leave,
     /// Passes it without a fault.
     Pass,
     /// Loses it.
     Lose,
-    /// Duplicates it.
+    /// Duplicates it: the copy arrives at once.
     Duplicate,
+    /// Passes it, and delivers a copy late.
+    CopyLate(Hold),
     /// Delays it, so that others overtake it.
-    HoldBack {
-        /// Additional delay.
-        ps: u64,
-    },
+    HoldBack(Hold),
 }
 
 /// Decides the fate of each frame: receives the number of the frame in its direction, from 0, and may change the frame.
@@ -165,12 +201,22 @@ struct Flight {
     frame: Frame,
 }
 
+/// A frame in flight that goes on when others have overtaken it.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    sequence: u64,
+    /// Frames that have not overtaken it yet.
+    frames_left: u64,
+}
+
 /// One direction of a wire.
 pub struct Direction {
     options: WireOptions,
     random: ChaCha8Rng,
     script: Option<Script>,
+    faults: Faults,
     flights: BinaryHeap<Reverse<Flight>>,
+    held: Vec<Held>,
     /// Time at which the last frame that stays in order begins to arrive.
     last_ps: u64,
     /// Time at which the receiving end has received the previous frame.
@@ -186,7 +232,9 @@ impl Direction {
             options,
             random: seed.stream(name),
             script: None,
+            faults: Faults::default(),
             flights: BinaryHeap::new(),
+            held: Vec::new(),
             last_ps: 0,
             free_ps: 0,
             sequence: 0,
@@ -225,45 +273,71 @@ impl Direction {
         self.flights.peek().map(|Reverse(flight)| flight.arrives_ps.max(self.free_ps))
     }
 
+    /// Sets faults in place of those that were set before, and returns how many frames each meets. Each frame that the script leaves
+    /// meets the first of them that is due.
+    pub fn set_faults(&mut self, faults: Vec<Fault>) -> Hits {
+        self.faults = Faults::new(faults);
+        self.faults.hits()
+    }
+
     /// Sends a frame whose first bit was sent at `start_ps`, now or before. Returns whether it will arrive once, in order, and as
     /// it was sent.
     pub fn send(&mut self, now_ps: u64, start_ps: u64, mut frame: Frame) -> bool {
         let before = self.counts;
-        let sent = self.script.as_ref().map(|_| frame.clone());
+        let may_change = self.script.is_some() || !self.faults.is_empty();
+        let sent = may_change.then(|| frame.clone());
         let index = self.counts.sent;
         self.counts.sent += 1;
         self.counts.last_sent_ps = start_ps;
-        let fate = self.script.as_mut().map_or(Fate::Leave, |script| script(index, &mut frame));
-        let (mut is_twice, mut held_ps) = (false, None);
+        let fate = match self.script.as_mut().map_or(Fate::Leave, |script| script(index, &mut frame)) {
+            Fate::Leave => self.faults.meet(&mut frame),
+            fate => fate,
+        };
+        let fate = if fate == Fate::Leave { self.chance(&mut frame) } else { fate };
+        let is_changed = sent.is_some_and(|sent| sent != frame);
         match fate {
-            Fate::Pass => {}
             Fate::Lose => {
                 self.counts.lost += 1;
                 return false;
             }
-            Fate::Duplicate => is_twice = true,
-            Fate::HoldBack { ps } => held_ps = Some(ps),
-            Fate::Leave => {
-                if happens(&mut self.random, self.options.loss) {
-                    self.counts.lost += 1;
-                    return false;
-                }
-                is_twice = happens(&mut self.random, self.options.duplicate);
-                if happens(&mut self.random, self.options.reorder) {
-                    held_ps = Some(self.options.reorder_delay.draw_ps(&mut self.random));
-                }
-                self.damage(&mut frame);
+            Fate::HoldBack(hold) => self.enqueue(now_ps, start_ps, frame, Some(hold)),
+            Fate::Duplicate => {
+                self.counts.duplicated += 1;
+                self.enqueue(now_ps, start_ps, frame.clone(), None);
+                self.enqueue(now_ps, start_ps, frame, None);
+                self.overtake();
+            }
+            Fate::CopyLate(hold) => {
+                self.counts.duplicated += 1;
+                self.enqueue(now_ps, start_ps, frame.clone(), None);
+                self.overtake();
+                self.enqueue(now_ps, start_ps, frame, Some(hold));
+            }
+            Fate::Leave | Fate::Pass => {
+                self.enqueue(now_ps, start_ps, frame, None);
+                self.overtake();
             }
         }
-        let is_changed = sent.is_some_and(|sent| sent != frame);
-        if is_twice {
-            self.counts.duplicated += 1;
-            self.enqueue(now_ps, start_ps, frame.clone(), None);
-        }
-        self.enqueue(now_ps, start_ps, frame, held_ps);
         let faults =
             |counts: &WireCounts| counts.duplicated + counts.reordered + counts.flipped + counts.damaged;
         !is_changed && faults(&before) == faults(&self.counts)
+    }
+
+    /// Decides the fate of a frame by the probabilities, and damages it.
+    fn chance(&mut self, frame: &mut Frame) -> Fate {
+        if happens(&mut self.random, self.options.loss) {
+            return Fate::Lose;
+        }
+        let is_twice = happens(&mut self.random, self.options.duplicate);
+        let is_held = happens(&mut self.random, self.options.reorder);
+        let hold = is_held.then(|| Hold::Time { ps: self.options.reorder_delay.draw_ps(&mut self.random) });
+        self.damage(frame);
+        match (is_twice, hold) {
+            (false, None) => Fate::Pass,
+            (false, Some(hold)) => Fate::HoldBack(hold),
+            (true, None) => Fate::Duplicate,
+            (true, Some(hold)) => Fate::CopyLate(hold),
+        }
     }
 
     /// Applies random bit flips, damage and congestion marks to a frame.
@@ -285,21 +359,41 @@ impl Direction {
         }
     }
 
-    fn enqueue(&mut self, now_ps: u64, start_ps: u64, frame: Frame, held_ps: Option<u64>) {
+    fn enqueue(&mut self, now_ps: u64, start_ps: u64, frame: Frame, hold: Option<Hold>) {
         let delay_ps = self.options.delay.draw_ps(&mut self.random);
         let mut arrives_ps = (start_ps + delay_ps).max(now_ps);
-        match held_ps {
-            Some(held_ps) => {
+        self.sequence += 1;
+        match hold {
+            Some(hold) => {
                 self.counts.reordered += 1;
-                arrives_ps += held_ps;
+                arrives_ps = arrives_ps.saturating_add(hold.ps_max());
+                if let Hold::Frames { count, .. } = hold {
+                    self.held.push(Held { sequence: self.sequence, frames_left: count });
+                }
             }
             None => {
                 arrives_ps = arrives_ps.max(self.last_ps);
                 self.last_ps = arrives_ps;
             }
         }
-        self.sequence += 1;
         self.flights.push(Reverse(Flight { arrives_ps, sequence: self.sequence, frame }));
+    }
+
+    /// The newest frame that stays in order overtakes those that are held back: one that has been overtaken often enough arrives
+    /// behind it.
+    fn overtake(&mut self) {
+        self.held.iter_mut().for_each(|held| held.frames_left = held.frames_left.saturating_sub(1));
+        for held in self.held.extract_if(.., |held| held.frames_left == 0) {
+            let mut flights = std::mem::take(&mut self.flights).into_vec();
+            for Reverse(flight) in
+                flights.iter_mut().filter(|Reverse(flight)| flight.sequence == held.sequence)
+            {
+                self.sequence += 1;
+                flight.sequence = self.sequence;
+                flight.arrives_ps = flight.arrives_ps.min(self.last_ps);
+            }
+            self.flights = flights.into();
+        }
     }
 
     /// Takes the frame that begins to arrive, with the arrival time of its first bit. Frames do not overlap.
@@ -415,7 +509,7 @@ mod tests {
         direction.set_script(Some(Box::new(|index, frame| match index {
             0 => Fate::Pass,
             1 => Fate::Duplicate,
-            2 => Fate::HoldBack { ps: 1_000_000 },
+            2 => Fate::HoldBack(Hold::Time { ps: 1_000_000 }),
             3 => Fate::Lose,
             4 => {
                 frame.bytes[99] = 0xab;
@@ -428,6 +522,62 @@ mod tests {
         assert_eq!(numbers, [0, 1, 1, 4, 2]);
         assert_eq!(arrived[3].1.bytes[99], 0xab);
         assert_eq!(direction.counts().lost, 2, "one by the script, one by chance");
+    }
+
+    /// Numbers of the frames in the order in which they arrive, of `count` that a script decides about.
+    fn order(
+        count: u16,
+        script: impl FnMut(u64, &mut Frame) -> Fate + Send + 'static,
+    ) -> (Vec<u16>, Direction) {
+        let mut direction = Direction::new(WireOptions::perfect(RATE), Seed(1), "wire");
+        direction.set_script(Some(Box::new(script)));
+        let numbers = pass(&mut direction, count).iter().map(|(_, frame)| number(frame)).collect();
+        (numbers, direction)
+    }
+
+    #[test]
+    fn a_frame_is_held_back_until_others_have_overtaken_it() {
+        for count in 1..=4_u16 {
+            let hold = Hold::frames(count.into());
+            let (numbers, direction) =
+                order(6, move |index, _| if index == 1 { Fate::HoldBack(hold) } else { Fate::Pass });
+            let mut expected: Vec<u16> = vec![0, 2, 3, 4, 5];
+            expected.insert(1 + usize::from(count), 1);
+            assert_eq!(numbers, expected, "behind {count}");
+            assert_eq!(direction.counts(), WireCounts { reordered: 1, arrived: 6, ..direction.counts() });
+        }
+        // Two are held back by one frame each, and released by the same; frame 3 is lost and overtakes nothing.
+        let (numbers, _) = order(6, |index, _| match index {
+            0 | 2 => Fate::HoldBack(Hold::frames(2)),
+            3 => Fate::Lose,
+            _ => Fate::Pass,
+        });
+        assert_eq!(numbers, [1, 4, 0, 5, 2]);
+    }
+
+    #[test]
+    fn a_copy_arrives_behind_later_frames_or_after_a_time() {
+        let late =
+            |hold| move |index, _: &mut Frame| if index == 1 { Fate::CopyLate(hold) } else { Fate::Pass };
+        let (numbers, direction) = order(5, late(Hold::frames(2)));
+        assert_eq!(numbers, [0, 1, 2, 3, 1, 4]);
+        let expected = WireCounts { sent: 5, arrived: 6, duplicated: 1, reordered: 1, ..direction.counts() };
+        assert_eq!(direction.counts(), expected);
+        // Three frames of 9.92 ns begin within 25 ns.
+        let (numbers, _) = order(5, late(Hold::Time { ps: 25_000 }));
+        assert_eq!(numbers, [0, 1, 2, 3, 1, 4]);
+    }
+
+    #[test]
+    fn a_frame_that_nothing_overtakes_goes_on_in_the_end() {
+        let hold = Hold::Frames { count: 3, ps_max: 2_000_000 };
+        let (numbers, _) =
+            order(3, move |index, _| if index == 1 { Fate::HoldBack(hold) } else { Fate::Pass });
+        assert_eq!(numbers, [0, 2, 1]);
+        let mut direction = Direction::new(WireOptions::perfect(RATE), Seed(1), "wire");
+        direction.set_script(Some(Box::new(move |_, _| Fate::HoldBack(hold))));
+        direction.send(0, 0, frame(0));
+        assert_eq!((direction.next_ps(), direction.in_flight()), (Some(2_500_000), 1));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | Line | When |
 //! |---|---|
 //! | `serving card <index> at <path>` | a client can connect |
+//! | `<file>: <count> frames are left out, …` | a capture that is played was taken with a snap length |
 //! | `card <index>: <text>` | on standard error: a monitor remarks something on the card or on its client |
 //! | a summary | the program ends, by SIGINT or SIGTERM |
 use crate::print_line;
@@ -292,6 +293,10 @@ fn connect(options: &ServeOptions, world: &mut World, wire: WireOptions) -> Resu
 fn play(path: &Path, world: &mut World, wire: WireOptions) -> Result<OwnedFd> {
     let context = "the other end of the wire";
     let capture = Capture::read(path).context(context)?;
+    if capture.cut_short > 0 {
+        let (file, count) = (path.display(), capture.cut_short);
+        print_line!("{file}: {count} frames are left out, of which only the beginning is there");
+    }
     let (start, signalled) = UnixStream::pair()?;
     pipe::register(SIGUSR1, signalled)?;
     let station = Playback::new(&capture, start.try_clone()?.into()).context(context)?;

@@ -35,27 +35,21 @@ pub struct Playback {
 
 /// Distances of frames from those before them, in picoseconds.
 fn distances(capture: &Capture) -> impl Iterator<Item = u64> {
-    let nanoseconds = |index: usize| capture.timestamps[index].as_nanos();
-    (0..capture.frames.len()).map(move |index| {
-        let distance = nanoseconds(index).saturating_sub(nanoseconds(index.saturating_sub(1)));
-        u64::try_from(distance).map_or(GAP_PS_MAX, |ns| ns.saturating_mul(1000).min(GAP_PS_MAX))
+    let times_ns = &capture.times_ns;
+    (0..times_ns.len()).map(|index| {
+        let distance_ns = (times_ns[index] - times_ns[index.saturating_sub(1)]).max(0);
+        u64::try_from(distance_ns).map_or(GAP_PS_MAX, |ns| ns.saturating_mul(1000).min(GAP_PS_MAX))
     })
 }
 
 impl Playback {
-    /// Makes a station of a capture. It begins when there is something to read at `start`, if not before.
+    /// Makes a station of the whole frames of a capture. It begins when there is something to read at `start`, if not before.
     ///
     /// # Errors
-    /// If the capture has no frame, or one of which it has only the beginning; or if the handle cannot be made non-blocking.
+    /// If the capture has no frame, or if the handle cannot be made non-blocking.
     pub fn new(capture: &Capture, start: OwnedFd) -> Result<Playback> {
         if capture.frames.is_empty() {
             bail!("the capture {} has no frames", capture.name);
-        }
-        if capture.cut_short > 0 {
-            let (name, count) = (&capture.name, capture.cut_short);
-            bail!(
-                "the capture {name} has only the beginning of {count} frames: capture without a snap length"
-            );
         }
         rustix::io::ioctl_fionbio(&start, true)?;
         let frames = capture.frames.iter().map(|bytes| Frame::new(bytes.clone()));
@@ -120,7 +114,6 @@ impl Station for Playback {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
     const CARD: u8 = 1;
     const PEER: u8 = 2;
@@ -137,7 +130,7 @@ mod tests {
         Capture {
             name: "some".into(),
             frames: frames.iter().map(|(_, frame)| frame.bytes.clone()).collect(),
-            timestamps: frames.iter().map(|(ns, _)| Duration::from_nanos(*ns)).collect(),
+            times_ns: frames.iter().map(|(ns, _)| (*ns).into()).collect(),
             cut_short: 0,
         }
     }
@@ -201,8 +194,5 @@ mod tests {
     fn a_capture_that_cannot_be_played_is_refused() {
         let error = |capture| Playback::new(&capture, pipe().0).unwrap_err().to_string();
         assert_eq!(error(capture(&[])), "the capture some has no frames");
-        let cut = Capture { cut_short: 2, ..capture(&[(0, frame(PEER, 0))]) };
-        let expected = "the capture some has only the beginning of 2 frames: capture without a snap length";
-        assert_eq!(error(cut), expected);
     }
 }

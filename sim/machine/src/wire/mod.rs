@@ -13,6 +13,7 @@
 pub mod ecn;
 pub mod fault;
 pub mod mac;
+pub mod paced;
 pub mod playback;
 pub mod record;
 pub mod replay;

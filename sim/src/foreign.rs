@@ -1,31 +1,40 @@
 //! A rig of one card with its driver, and a foreign peer: a process of its own that speaks RoCEv2 over a Unix socket.
 //!
 //! ```text
-//!   test ── driver ── card ── wire, with faults ── Socket ══ Unix socket ══ process
+//!   test ── driver ── card ── wire, with faults ── station ══ Unix socket ══ process
 //! ```
 //!
 //! A test opens the card with [`Rig::new`], makes a queue pair and memory, starts the process with what it must know of the card
-//! ([`Process::start`]), plugs its socket in ([`Rig::attach`]), and connects the queue pair to what the process says of itself.
-//! The socket is the standard input of the process. Its format is that of [`rnic_machine::wire::socket`]: a frame after its
-//! length in four bytes, as QEMU's `-netdev socket` has it, so that a virtual machine is plugged in without a bridge.
+//! ([`Process::start`]), plugs a station in ([`Rig::attach`]), and connects the queue pair to what the process says of itself.
+//! The socket is the standard input of the process.
 //!
-//! * A process that keeps to [`Pace::Turns`] makes runs that can be repeated, as `rnic-sim peer` does.
-//! * Everything else keeps to [`Pace::Free`]. Timers of such a peer run in wall-clock time, which simulated time is far behind:
-//!   its queue pair needs an acknowledgement timeout of 0, which is none, and the card's addresses as permanent neighbours.
+//! | Station | Socket | Peer |
+//! |---|---|---|
+//! | [`Socket`](rnic_machine::wire::socket) with `Pace::Turns` | stream | a process that sends in the turns that it is given, as `rnic-sim peer` does: its runs can be repeated |
+//! | the same with `Pace::Free` | stream, a frame after its length in four bytes | QEMU's `-netdev socket`, without a bridge; `rnic-sim peer --free` |
+//! | [`Datagrams`](rnic_machine::wire::datagram::Datagrams) | `SOCK_SEQPACKET` or `SOCK_DGRAM`, a frame a datagram | QEMU's `-netdev dgram`, tools; `rnic-sim peer`, on `SOCK_SEQPACKET` |
+//! | any other [`Station`] | | |
+//!
+//! Timers of a peer that takes no turns run in wall-clock time. [`Paced`](rnic_machine::wire::paced::Paced) around its station
+//! keeps simulated time at a fixed ratio of it. `rnic-sim peer --slowdown` divides its clock by the same number, so that its timers
+//! are those of the simulated time; a kernel is given a timeout of
+//! [`timeout_code`](rnic_machine::wire::paced::timeout_code).
 //!
 //! Each wait for the process ends after the rig's patience in wall-clock time, with an error that says what was waited for.
 //!
 //! # A kernel's soft-RoCE
 //!
-//! The guest's `init` loads `rdma_rxe`, sets up its port and a queue pair with the numbers of its command line, posts a receive,
-//! and prints `peer <QPN> <first PSN>` on its console; when a message has arrived, it prints `received <text>`.
+//! The guest's `init` loads `rdma_rxe`, sets up its port and a queue pair with the numbers of its command line: the card's QPN and
+//! first PSN, and the code of its timeout. The card answers no ARP request, so the guest makes its address a permanent neighbour.
+//! `init` posts a receive and prints `peer <QPN> <first PSN>` on its console; when a message has arrived, it prints `received <text>`.
 //!
 //! ```no_run
 //! use anyhow::{Context, Result};
 //! use rnic_driver::{ConnectionInfo, RemoteRights, SendRequest};
 //! use rnic_hdl::{config::Config, generator};
 //! use rnic_layout::path::{Gid, Pmtu};
-//! use rnic_machine::wire::socket::Pace;
+//! use rnic_machine::wire::paced::{Paced, timeout_code};
+//! use rnic_machine::wire::socket::{Pace, Socket};
 //! use rnic_machine::world::{Port, model_options};
 //! use rnic_sim::foreign::{Process, Rig, RigOptions};
 //! use std::{path::Path, process::Command, time::Duration};
@@ -36,7 +45,11 @@
 //!     let verilog = generator::generate(&config)?.verilog;
 //!     let model = Model::build(generator::TOP, &verilog, &model_options(ModelOptions::default()))?;
 //!     let patience = Duration::from_secs(300);
-//!     let mut rig = Rig::new(&model, RigOptions { patience, ..RigOptions::standard(64) })?;
+//!     let options = RigOptions { patience, ..RigOptions::standard(64) };
+//!     // A microsecond of the card takes 10 ms, and so do the guest's timers.
+//!     let slowdown = 10_000;
+//!     let timeout = timeout_code(options.timeout, slowdown);
+//!     let mut rig = Rig::new(&model, options)?;
 //!     rig.world().capture(Port::Card(0), Path::new("soft-roce.pcap"))?;
 //!     let queue_pair = rig.queue_pair(RemoteRights::ALL)?;
 //!     let own = queue_pair.info(0)?;
@@ -45,9 +58,10 @@
 //!     guest.args("-enable-kvm -m 512 -display none -monitor none -chardev file,id=console,path=/dev/stdout".split(' '));
 //!     guest.args("-serial chardev:console -kernel vmlinuz -initrd initrd".split(' '));
 //!     guest.args("-netdev socket,id=port,fd=0 -device virtio-net-pci,netdev=port,mac=02:00:00:00:00:02".split(' '));
-//!     guest.args(["-append", &format!("console=ttyS0 -- {} {}", own.qp_number, own.first_psn)]);
+//!     guest.args(["-append", &format!("console=ttyS0 -- {} {} {timeout}", own.qp_number, own.first_psn)]);
 //!     let (mut guest, socket) = Process::start(guest, patience)?;
-//!     rig.attach(socket, Pace::Free { every_ps: 1_000_000 })?;
+//!     let port = Socket::new(socket, Pace::Free { every_ps: 1_000_000 }, patience)?;
+//!     rig.attach(Paced::new(port, slowdown))?;
 //!
 //!     let numbers = guest.line("peer ")?;
 //!     let (qp_number, first_psn) = numbers.trim().split_once(' ').context("two numbers")?;
@@ -79,9 +93,8 @@ use rnic_layout::path::Gid;
 use rnic_layout::registers::COUNTERS;
 use rnic_machine::function::{SharedWorld, SimulatedFunction, lock};
 use rnic_machine::host::HostOptions;
-use rnic_machine::wire::WireOptions;
 use rnic_machine::wire::fault::{Fault, Hits};
-use rnic_machine::wire::socket::{Pace, Socket};
+use rnic_machine::wire::{Direction, Script, Station, WireOptions};
 use rnic_machine::world::{CardOptions, Port, World};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -120,13 +133,16 @@ pub struct RigOptions {
     pub mac: [u8; 6],
     /// Addresses of the card.
     pub addresses: Vec<Gid>,
+    /// Code of the acknowledgement timeout of the card's queue pairs, 4.096 us x 2^code of simulated time; 0 for none.
+    pub timeout: u8,
     /// Bound of each wait for the process, in wall-clock time.
     pub patience: Duration,
 }
 
 impl RigOptions {
     /// A card with the addresses 02:00:00:00:00:01 and 10.0.0.1 on a usual host, under seed 1. A process on a busy machine may
-    /// take long, and is not mistaken for one that hangs: the rig waits for two minutes.
+    /// take long, and is not mistaken for one that hangs: the rig waits for two minutes. A frame that the card has sent and that is
+    /// lost is sent again after a millisecond.
     pub fn standard(width_bits: u32) -> RigOptions {
         RigOptions {
             width_bits,
@@ -134,6 +150,7 @@ impl RigOptions {
             host: HostOptions::STANDARD,
             mac: [2, 0, 0, 0, 0, 1],
             addresses: vec![Gid::from_ipv4([10, 0, 0, 1].into())],
+            timeout: 8,
             patience: Duration::from_secs(120),
         }
     }
@@ -142,6 +159,7 @@ impl RigOptions {
 /// One card, and a wire to a foreign peer.
 pub struct Rig {
     wire_options: WireOptions,
+    timeout: u8,
     patience: Duration,
     world: SharedWorld,
     function: Arc<SimulatedFunction>,
@@ -173,6 +191,7 @@ impl Rig {
         let counters = lock(&world).counters(0)?;
         Ok(Rig {
             wire_options: card.wire(),
+            timeout: options.timeout,
             patience: options.patience,
             world,
             function,
@@ -184,17 +203,17 @@ impl Rig {
         })
     }
 
-    /// Connects the card's wire to the socket of a process. Simulated time does not advance, so that faults that are set next meet
-    /// the first frame.
+    /// Connects the card's wire to a station: a [`Socket`](rnic_machine::wire::socket::Socket) of a process, or any other. Returns
+    /// its index in the [world](Self::world). Simulated time does not advance, so that faults that are set next meet the first
+    /// frame.
     ///
     /// # Errors
-    /// If there is a peer already, or the socket is not usable.
-    pub fn attach(&mut self, stream: UnixStream, pace: Pace) -> Result<()> {
-        let socket = Socket::new(stream, pace, self.patience)?;
+    /// If there is a peer already.
+    pub fn attach(&mut self, station: impl Station) -> Result<usize> {
         let mut world = lock(&self.world);
-        let station = world.add_station(socket);
+        let station = world.add_station(station);
         self.wire = Some(world.connect(Port::Card(0), Port::Station(station), self.wire_options)?);
-        Ok(())
+        Ok(station)
     }
 
     /// Locks the world. Its time does not advance while the guard is held.
@@ -235,23 +254,37 @@ impl Rig {
         let path = Some(Path { source_index, ..Path::new(peer.gid, peer.mac) });
         // The peer may have as many READs in flight as a card takes.
         let limits = self.device.limits().queues;
-        let send = SendOptions { read_atomic: Some(limits.read_atomic), ..SendOptions::default() };
+        let timeout = self.timeout;
+        let send = SendOptions { read_atomic: Some(limits.read_atomic), timeout, ..SendOptions::default() };
         let destination_read_atomic = Some(limits.destination_read_atomic);
         let options = ConnectOptions { path, send, destination_read_atomic, ..ConnectOptions::default() };
         Ok(queue_pair.connect(peer, &options)?)
     }
 
-    /// Sets faults of one direction of the wire, in place of those that were set before.
+    /// Sets faults of one direction of the wire, in place of those that were set before. They meet what a
+    /// [script](Self::set_script) leaves.
     ///
     /// # Errors
     /// If there is no peer yet.
     pub fn set_faults(&self, way: Way, faults: Vec<Fault>) -> Result<Hits> {
+        self.on_wire(way, |direction| direction.set_faults(faults))
+    }
+
+    /// Sets or removes the script of one direction of the wire.
+    ///
+    /// # Errors
+    /// If there is no peer yet.
+    pub fn set_script(&self, way: Way, script: Option<Script>) -> Result<()> {
+        self.on_wire(way, |direction| direction.set_script(script))
+    }
+
+    fn on_wire<T>(&self, way: Way, change: impl FnOnce(&mut Direction) -> T) -> Result<T> {
         let wire = self.wire.context("no peer is attached")?;
         let direction = match way {
             Way::FromCard => 0,
             Way::ToCard => 1,
         };
-        Ok(self.world().direction_mut(wire, direction).set_faults(faults))
+        Ok(change(self.world().direction_mut(wire, direction)))
     }
 
     /// Takes all completions.
@@ -336,15 +369,23 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command that has one end of a socket as its standard input. Returns the other end for [`Rig::attach`].
+    /// Starts a command that has one end of a stream socket as its standard input. Returns the other end.
     /// `patience` bounds each wait for the process, in wall-clock time.
     ///
     /// # Errors
     /// If the command cannot be started.
-    pub fn start(mut command: Command, patience: Duration) -> Result<(Process, UnixStream)> {
+    pub fn start(command: Command, patience: Duration) -> Result<(Process, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
+        Ok((Process::start_with(command, theirs.into(), patience)?, ours))
+    }
+
+    /// As [`Self::start`], with any socket as its standard input.
+    ///
+    /// # Errors
+    /// If the command cannot be started.
+    pub fn start_with(mut command: Command, input: OwnedFd, patience: Duration) -> Result<Process> {
         let name = command.get_program().to_string_lossy().into_owned();
-        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         // The command holds the other end of the socket too, which must close when the process ends.
         drop(command);
@@ -358,7 +399,7 @@ impl Process {
             thread::Builder::new().name("foreign output".into()).spawn(move || pass_on(output, &sender))?;
         }
         let said = Vec::new();
-        Ok((Process { name, child, patience, lines, said, passed: 0, is_silent: false }, ours))
+        Ok(Process { name, child, patience, lines, said, passed: 0, is_silent: false })
     }
 
     /// Looks for the next line of its outputs that contains a marker, and returns what follows the marker.

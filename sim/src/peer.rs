@@ -1,13 +1,20 @@
 //! The program `rnic-sim peer`: the reference endpoint in a process of its own, behind the Unix socket that is its standard input.
 //!
 //! ```text
-//!   Rig ── card ── wire ── Socket ══ Unix socket ══ rnic-sim peer ── Endpoint ── memory ── file
+//!   Rig ── card ── wire ── station ══ Unix socket ══ rnic-sim peer ── Endpoint ── memory ── file
 //! ```
 //!
 //! It shares nothing with the card but the wire: its frames are those of [`rnic_endpoint`], which is written from the protocol.
 //! A [rig](crate::foreign) starts it as [`Process::start`](crate::foreign::Process::start) does. It has one queue pair, with a
 //! path MTU of 1,024 bytes, from 02:00:00:00:00:02, 10.0.0.2 to 02:00:00:00:00:01, 10.0.0.1, which is the address of a card
-//! in [`RigOptions::standard`](crate::foreign::RigOptions::standard). It prints these lines:
+//! in [`RigOptions::standard`](crate::foreign::RigOptions::standard). What is lost it sends again, after its timeout or a NAK; what
+//! comes twice it executes once.
+//!
+//! Its clock is the simulated time that it is told, if it takes turns. On a socket of datagrams, or with `--free`, it is the clock of
+//! the machine divided by `--slowdown`, which is the number that the card's station is
+//! [paced](rnic_machine::wire::paced::Paced) with.
+//!
+//! It prints these lines:
 //!
 //! | Line | When |
 //! |---|---|
@@ -26,15 +33,22 @@ use rnic_endpoint::qp::{Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::path::Gid;
 use rnic_layout::psn::Psn;
 use rnic_layout::wire::MacAddress;
-use rnic_machine::wire::socket::{Message, take_turns};
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use rnic_machine::wire::socket::{MESSAGE_BYTES_MAX, Message, take_turns};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_type;
+use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 /// Ethernet address of the peer.
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// Retries of a packet; after RNR NAKs their number is unlimited (protocol 2.7).
+const RETRIES: u8 = 7;
 /// What the peer prints before its QPN and first PSN.
 pub const PEER_MARKER: &str = "peer ";
 
@@ -68,9 +82,15 @@ pub struct PeerOptions {
     /// L_Key and R_Key of the memory.
     #[arg(long, default_value = "0x305", value_parser = number_of_32_bits())]
     key: u32,
-    /// Send frames at any time, instead of in the turns that the socket's station gives.
+    /// Code of the acknowledgement timeout, 4.096 us x 2^CODE of simulated time; 0 for none.
+    #[arg(long, value_name = "CODE", default_value = "8", value_parser = number_of_5_bits())]
+    timeout: u32,
+    /// Send frames at any time, instead of in the turns that the socket's station gives. A socket of datagrams gives none.
     #[arg(long)]
     free: bool,
+    /// How many times slower simulated time is than the clock of the machine, for a peer that takes no turns.
+    #[arg(long, value_name = "TIMES", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..))]
+    slowdown: u32,
     /// Work requests, which are posted in this order, with `wr_id` from 1 on: `write:OFFSET:BYTES:ADDRESS:KEY`,
     /// `read:OFFSET:BYTES:ADDRESS:KEY`, `send:OFFSET:BYTES`, or `receive:OFFSET:BYTES`. OFFSET is that of the local data in the
     /// memory, ADDRESS and KEY are the card's. A SEND waits for the READs before it.
@@ -91,6 +111,10 @@ fn number_of(bits: u32, text: &str) -> Result<u32, String> {
     let value = number(text)?;
     let fits = value >> bits == 0;
     fits.then_some(value as u32).ok_or_else(|| format!("{text} does not fit into {bits} bits"))
+}
+
+fn number_of_5_bits() -> ValueParser {
+    ValueParser::new(|text: &str| number_of(5, text))
 }
 
 fn number_of_24_bits() -> ValueParser {
@@ -148,6 +172,70 @@ impl FromStr for WorkRequest {
     }
 }
 
+/// What an operation on a socket gives; `None` if the other end is closed.
+fn if_open<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
+/// The socket of a peer that takes no turns.
+enum Line {
+    /// A frame after its length.
+    Stream(UnixStream),
+    /// A frame a datagram.
+    Datagrams(OwnedFd),
+}
+
+impl Line {
+    /// Sends a frame. That the station has closed the socket is seen when the next one is received.
+    fn send(&mut self, frame: Vec<u8>) -> io::Result<()> {
+        let sent = match self {
+            Line::Stream(stream) => Message::Frame(frame).write(stream),
+            Line::Datagrams(socket) => {
+                send(socket, &frame, SendFlags::NOSIGNAL).map(drop).map_err(Into::into)
+            }
+        };
+        if_open(sent).map(drop)
+    }
+
+    /// The next frame; `None` if the station has closed the socket.
+    fn receive(&mut self) -> Result<Option<Vec<u8>>> {
+        match self {
+            Line::Stream(stream) => match if_open(Message::read(stream))?.flatten() {
+                Some(Message::Frame(bytes)) => Ok(Some(bytes)),
+                Some(turn) => bail!("the station gives turns ({turn:?}), which --free takes none of"),
+                None => Ok(None),
+            },
+            Line::Datagrams(socket) => {
+                let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+                let received = recv(&*socket, &mut bytes, RecvFlags::empty()).map_err(Into::into);
+                let count = if_open(received)?.map_or(0, |(count, _)| count);
+                bytes.truncate(count);
+                Ok((count > 0).then_some(bytes))
+            }
+        }
+    }
+
+    /// Waits until there is something to receive, at most this long. Returns whether there is.
+    fn wait(&self, at_most: Option<Duration>) -> io::Result<bool> {
+        let socket = match self {
+            Line::Stream(stream) => stream.as_fd(),
+            Line::Datagrams(socket) => socket.as_fd(),
+        };
+        let timeout = at_most.map(|time| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], timeout.as_ref()) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 /// The endpoint with its queue pair.
 struct Peer {
     endpoint: Endpoint,
@@ -177,6 +265,9 @@ impl Peer {
         endpoint.create(QueuePairSetup {
             send_psn: Psn::wrapping(options.psn),
             receive_psn: Psn::wrapping(options.card_psn),
+            timeout: options.timeout as u8,
+            retry_count: RETRIES,
+            rnr_retry: RETRIES,
             ..QueuePairSetup::new(qpn, options.card_qpn, path)
         });
         for (wr_id, work) in (1..).zip(&options.work) {
@@ -226,16 +317,26 @@ impl Peer {
         take_turns(stream, self, hear, speak)
     }
 
-    /// Sends at the start and after each frame, until the station closes the socket.
-    fn run_free(&mut self, stream: &mut UnixStream) -> Result<()> {
+    /// Sends at the start, after each frame and when a timer expires, until the station closes the socket.
+    fn run_free(&mut self, line: &mut Line, slowdown: u32) -> Result<()> {
+        let start = Instant::now();
+        let ps_per_ns = 1000;
         loop {
+            let wall_ps = start.elapsed().as_nanos() * ps_per_ns;
+            let now_ps = (wall_ps / u128::from(slowdown)) as u64;
+            self.endpoint.advance(now_ps);
             for frame in self.speak() {
-                Message::Frame(frame).write(stream)?;
+                line.send(frame)?;
             }
-            match Message::read(stream)? {
-                Some(Message::Frame(bytes)) => drop(self.endpoint.receive(&bytes)),
-                Some(turn) => bail!("the station gives turns ({turn:?}), which --free takes none of"),
-                None => return Ok(()),
+            let left = self.endpoint.next_deadline_ps().map(|deadline_ps| {
+                let left_ps = u128::from(deadline_ps.saturating_sub(now_ps)) * u128::from(slowdown);
+                Duration::from_nanos(u64::try_from(left_ps.div_ceil(ps_per_ns)).unwrap_or(u64::MAX))
+            });
+            if line.wait(left)? {
+                match line.receive()? {
+                    Some(bytes) => drop(self.endpoint.receive(&bytes)),
+                    None => return Ok(()),
+                }
             }
         }
     }
@@ -249,13 +350,15 @@ pub fn run(options: &PeerOptions, input: BorrowedFd) -> Result<()> {
     let file = options.memory.display();
     let memory = std::fs::read(&options.memory).with_context(|| format!("cannot read {file}"))?;
     let mut peer = Peer::new(options, &memory)?;
-    let mut stream = UnixStream::from(input.as_fd().try_clone_to_owned()?);
-    stream.local_addr().context("standard input is no Unix socket")?;
+    let socket = input.as_fd().try_clone_to_owned()?;
+    let kind = socket_type(&socket).context("standard input is no Unix socket")?;
     print_line!("{PEER_MARKER}{} {}", options.qpn, options.psn);
-    if options.free {
-        peer.run_free(&mut stream)?
+    if kind != SocketType::STREAM {
+        peer.run_free(&mut Line::Datagrams(socket), options.slowdown)?
+    } else if options.free {
+        peer.run_free(&mut Line::Stream(socket.into()), options.slowdown)?
     } else {
-        peer.take_turns(&mut stream)?
+        peer.take_turns(&mut socket.into())?
     }
     peer.poll();
     std::fs::write(&options.memory, &peer.endpoint.memory().bytes)

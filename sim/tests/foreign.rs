@@ -1,5 +1,7 @@
 //! A card against a foreign peer: the reference endpoint in another process, behind a Unix socket.
 //!
+//! Each exchange has faults of the wire, from which both sides recover, where it says so.
+//!
 //! The process is `rnic-sim peer`. It shares nothing with the card but the wire: its frames are those of the reference endpoint,
 //! which is written from the protocol.
 #[path = "support/mod.rs"]
@@ -14,15 +16,20 @@ use rnic_layout::opcode;
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::wire::PacketRepr;
 use rnic_machine::host::HostOptions;
-use rnic_machine::wire::Fate;
+use rnic_machine::wire::datagram::Datagrams;
 use rnic_machine::wire::fault::{Effect, Fault, Place};
-use rnic_machine::wire::socket::{Pace, take_turns};
+use rnic_machine::wire::paced::Paced;
+use rnic_machine::wire::socket::{Pace, Socket, take_turns};
+use rnic_machine::wire::{Fate, Hold};
 use rnic_machine::world::Port;
 use rnic_sim::foreign::{Process, Rig, RigOptions, Way};
 use rnic_sim::peer::{self, PEER_MARKER};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -53,16 +60,69 @@ const WINDOW_BYTES: usize = 2 * ROOM;
 const EVERY_PS: u64 = 1_000_000;
 const TURNS: Pace = Pace::Turns { every_ps: EVERY_PS };
 const FREE: Pace = Pace::Free { every_ps: EVERY_PS };
+/// Code of the timeout of both sides: 0.5 ms of simulated time.
+const TIMEOUT: u8 = 7;
+/// How many times slower simulated time is than the clock of a peer that is paced.
+const SLOWDOWN: u32 = 2000;
+
+/// How the process is plugged in.
+#[derive(Clone, Copy, Debug)]
+enum Plug {
+    /// A stream whose frames keep to a pace.
+    Stream(Pace),
+    /// Datagrams.
+    Datagrams,
+    /// A stream, and simulated time that keeps to the clock.
+    Paced,
+}
+
+/// The rig's end of the socket.
+enum End {
+    Stream(UnixStream),
+    Datagrams(OwnedFd),
+}
+
+impl Plug {
+    fn arguments(self) -> Vec<String> {
+        match self {
+            Plug::Stream(Pace::Turns { .. }) | Plug::Datagrams => Vec::new(),
+            Plug::Stream(Pace::Free { .. }) => vec!["--free".into()],
+            Plug::Paced => vec!["--free".into(), "--slowdown".into(), SLOWDOWN.to_string()],
+        }
+    }
+
+    fn start(self, command: Command) -> Result<(Process, End)> {
+        let patience = RigOptions::standard(64).patience;
+        if !matches!(self, Plug::Datagrams) {
+            let (process, stream) = Process::start(command, patience)?;
+            return Ok((process, End::Stream(stream)));
+        }
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Process::start_with(command, theirs, patience)?, End::Datagrams(ours)))
+    }
+
+    fn attach(self, rig: &mut Rig, end: End) -> Result<usize> {
+        let patience = RigOptions::standard(64).patience;
+        match (self, end) {
+            (Plug::Stream(pace), End::Stream(stream)) => rig.attach(Socket::new(stream, pace, patience)?),
+            (_, End::Stream(stream)) => {
+                rig.attach(Paced::new(Socket::new(stream, FREE, patience)?, SLOWDOWN))
+            }
+            (_, End::Datagrams(socket)) => rig.attach(Datagrams::new(socket)?),
+        }
+    }
+}
 
 /// Bytes that tell a place and a sender from all others.
 fn pattern(salt: usize, count: usize) -> Vec<u8> {
     (0..count).map(|place| (place * 31 + place / 251 + salt * 77) as u8).collect()
 }
 
-/// What the process must know: whether it takes turns, and of the card.
+/// What the process must know: how it is plugged in, and of the card.
 #[derive(Clone, Copy, Debug)]
 struct Card {
-    takes_turns: bool,
+    plug: Plug,
     qp_number: u32,
     first_psn: u32,
     address: u64,
@@ -73,12 +133,14 @@ struct Card {
 struct Peer {
     process: Process,
     memory: PathBuf,
+    /// Completions that it has told of, in their order.
+    done: Vec<String>,
     _folder: TempDir,
 }
 
 impl Peer {
     /// Starts `rnic-sim peer` with work requests, and waits until it has said what the card must know of it.
-    fn start(card: Card, work: &[String]) -> Result<(Peer, UnixStream, ConnectionInfo)> {
+    fn start(card: Card, work: &[String]) -> Result<(Peer, End, ConnectionInfo)> {
         let folder = tempfile::tempdir()?;
         let memory = folder.path().join("memory");
         let mut bytes = vec![0; PEER_BYTES];
@@ -97,22 +159,31 @@ impl Peer {
             ("--psn", u64::from(PEER_PSN)),
             ("--address", PEER_FIRST),
             ("--key", u64::from(PEER_KEY)),
+            ("--timeout", u64::from(TIMEOUT)),
         ] {
             command.args([option, &format!("{value:#x}")]);
         }
-        command.args((!card.takes_turns).then_some("--free")).args(work);
-        let (mut process, socket) = Process::start(command, RigOptions::standard(64).patience)?;
+        command.args(card.plug.arguments()).args(work);
+        let (mut process, socket) = card.plug.start(command)?;
         let numbers = process.line(PEER_MARKER)?;
         let (qp_number, first_psn) = numbers.split_once(' ').context("two numbers")?;
         let (qp_number, first_psn) = (qp_number.parse()?, first_psn.parse()?);
         let (gid, path_mtu) = (peer::gid(), Pmtu::Bytes1024);
         let info = ConnectionInfo { qp_number, first_psn, gid, mac: peer::MAC, path_mtu };
-        Ok((Peer { process, memory, _folder: folder }, socket, info))
+        Ok((Peer { process, memory, done: Vec::new(), _folder: folder }, socket, info))
+    }
+
+    /// Number of completions so far.
+    fn completed(&mut self) -> Result<usize> {
+        while let Some(done) = self.process.heard("completion ")? {
+            self.done.push(done);
+        }
+        Ok(self.done.len())
     }
 
     /// Waits until the process has ended. Returns its completions, in their order, and its memory.
     fn end(mut self) -> Result<(Vec<String>, Vec<u8>)> {
-        let mut done = Vec::new();
+        let mut done = std::mem::take(&mut self.done);
         let count: usize = loop {
             let rest = self.process.line("completion")?;
             match rest.strip_prefix("s ") {
@@ -127,23 +198,23 @@ impl Peer {
 }
 
 /// A rig with a queue pair that waits for its peer, memory, and what the peer must know of both.
-fn rig(width_bits: u32, host: HostOptions, pace: Pace) -> Result<(Rig, QueuePair<Init>, SharedRegion, Card)> {
-    let rig = Rig::new(&card_model(width_bits)?, RigOptions { host, ..RigOptions::standard(width_bits) })?;
+fn rig(width_bits: u32, host: HostOptions, plug: Plug) -> Result<(Rig, QueuePair<Init>, SharedRegion, Card)> {
+    let options = RigOptions { host, timeout: TIMEOUT, ..RigOptions::standard(width_bits) };
+    let rig = Rig::new(&card_model(width_bits)?, options)?;
     let window = rig.domain().share(WINDOW_BYTES, RemoteRights::ALL)?;
     window.write(ROOM, &pattern(6, READ_BYTES))?;
     let queue_pair = rig.queue_pair(RemoteRights::ALL)?;
     let ConnectionInfo { qp_number, first_psn, .. } = queue_pair.info(0)?;
     let RemoteMemory { address, key, .. } = window.remote();
-    let takes_turns = matches!(pace, Pace::Turns { .. });
-    Ok((rig, queue_pair, window, Card { takes_turns, qp_number, first_psn, address, key }))
+    Ok((rig, queue_pair, window, Card { plug, qp_number, first_psn, address, key }))
 }
 
-/// SEND, WRITE and READ in both directions between the card and another process. Returns the frames at the card's port, with the
-/// times at which they crossed it, as a capture.
-fn exchange(width_bits: u32, host: HostOptions, pace: Pace) -> Result<Vec<u8>> {
+/// SEND, WRITE and READ in both directions between the card and another process, with faults of each direction, each of which must
+/// happen. Returns the frames at the card's port, with the times at which they crossed it, as a capture.
+fn exchange(width_bits: u32, host: HostOptions, plug: Plug, faults: &[Fault]) -> Result<Vec<u8>> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("card.pcap");
-    let (mut rig, queue_pair, window, card) = rig(width_bits, host, pace)?;
+    let (mut rig, queue_pair, window, card) = rig(width_bits, host, plug)?;
     rig.world().capture(Port::Card(0), &capture)?;
     let Card { address, key, .. } = card;
     let work = [
@@ -152,7 +223,7 @@ fn exchange(width_bits: u32, host: HostOptions, pace: Pace) -> Result<Vec<u8>> {
         format!("read:{READ}:{READ_BYTES}:{}:{key}", address + ROOM as u64),
         format!("send:{SEND_SOURCE}:{SEND_BYTES}"),
     ];
-    let (process, socket, peer) = Peer::start(card, &work)?;
+    let (mut process, socket, peer) = Peer::start(card, &work)?;
     let mut queue_pair = rig.connect(queue_pair, &peer, 0)?;
     let receive = ReceiveRequest::new(10).sge(rig.domain().allocate(SEND_BYTES)?);
     queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
@@ -175,7 +246,8 @@ fn exchange(width_bits: u32, host: HostOptions, pace: Pace) -> Result<Vec<u8>> {
     ];
     // The receive is there before the process speaks; the read returns after its doorbell.
     rig.device().check()?;
-    rig.attach(socket, pace)?;
+    plug.attach(&mut rig, socket)?;
+    let hits = [Way::FromCard, Way::ToCard].map(|way| rig.set_faults(way, faults.to_vec()));
     queue_pair.post_sends(&mut requests)?;
     let mut done = Vec::new();
     rig.wait("three sends and a receive", |rig| {
@@ -190,6 +262,14 @@ fn exchange(width_bits: u32, host: HostOptions, pace: Pace) -> Result<Vec<u8>> {
     let mut written = vec![0; WRITE_BYTES];
     window.read(0, &mut written)?;
     ensure!(written == pattern(2, WRITE_BYTES), "what the process has written");
+    rig.wait("the completions of the peer", |_| Ok((process.completed()? == work.len()).then_some(())))?;
+    for hits in hits {
+        let hits = hits?;
+        ensure!(
+            (0..faults.len()).all(|fault| hits.of(fault) == faults[fault].times),
+            "{hits:?} of {faults:?}"
+        );
+    }
     drop((done, queue_pair, window));
     rig.finish()?;
     let (mut done, memory) = process.end()?;
@@ -203,19 +283,71 @@ fn exchange(width_bits: u32, host: HostOptions, pace: Pace) -> Result<Vec<u8>> {
 }
 
 fn another_process_exchanges_messages_with_the_card(width_bits: u32) -> Result<()> {
-    exchange(width_bits, HostOptions::STANDARD, TURNS).map(drop)
+    exchange(width_bits, HostOptions::STANDARD, Plug::Stream(TURNS), &[]).map(drop)
 }
 
 /// As a kernel would, which knows nothing of turns.
 #[test]
 fn a_process_at_a_free_pace_exchanges_messages_with_the_card() -> Result<()> {
-    exchange(64, HostOptions::STANDARD, FREE).map(drop)
+    exchange(64, HostOptions::STANDARD, Plug::Stream(FREE), &[]).map(drop)
+}
+
+#[test]
+fn a_process_behind_datagrams_exchanges_messages_with_the_card() -> Result<()> {
+    exchange(64, HostOptions::STANDARD, Plug::Datagrams, &[]).map(drop)
+}
+
+/// Three of the first packets of each side are lost, one is overtaken and one comes once more: requests, responses and
+/// acknowledgements of both.
+fn faults() -> Vec<Fault> {
+    let fault = |fate, after| Fault::any(Effect::Fate(fate)).after(after);
+    vec![
+        fault(Fate::Lose, 0).times(2),
+        fault(Fate::HoldBack(Hold::frames(2)), 3),
+        fault(Fate::CopyLate(Hold::frames(3)), 5),
+        fault(Fate::Lose, 7),
+    ]
+}
+
+#[test]
+fn the_card_and_another_process_recover_from_what_the_wire_does() -> Result<()> {
+    exchange(64, HostOptions::STANDARD, Plug::Stream(TURNS), &faults()).map(drop)
+}
+
+/// The timers of the process are those of simulated time, though it looks at another clock.
+#[test]
+fn a_process_that_is_paced_recovers_by_its_own_clock() -> Result<()> {
+    exchange(64, HostOptions::STANDARD, Plug::Paced, &faults()).map(drop)
+}
+
+/// A datagram socket without connections between its ends.
+#[test]
+fn a_datagram_is_a_frame_of_the_card() -> Result<()> {
+    let (mut rig, queue_pair, window, _) = rig(64, HostOptions::IDEAL, Plug::Datagrams)?;
+    let (ours, theirs) = UnixDatagram::pair()?;
+    rig.attach(Datagrams::new(ours.into())?)?;
+    let peer = ConnectionInfo {
+        qp_number: PEER,
+        first_psn: PEER_PSN,
+        gid: peer::gid(),
+        mac: peer::MAC,
+        path_mtu: Pmtu::Bytes1024,
+    };
+    let mut queue_pair = rig.connect(queue_pair, &peer, 0)?;
+    queue_pair.post_send(SendRequest::send(1).inline(b"hello")).map_err(|refused| refused.reason)?;
+    theirs.set_nonblocking(true)?;
+    let mut bytes = [0; 200];
+    let count = rig.wait("a frame of the card", |_| Ok(theirs.recv(&mut bytes).ok()))?;
+    let packet = PacketRepr::parse(&bytes[..count])?;
+    ensure!((packet.bth.destination_qp, packet.payload) == (PEER, &b"hello"[..]), "{packet:?}");
+    drop((queue_pair, window));
+    rig.finish()
 }
 
 /// The card's side depends on the seed alone, as long as the process takes turns.
 #[test]
 fn a_run_with_another_process_repeats_to_the_nanosecond() -> Result<()> {
-    let run = || exchange(64, HostOptions::STANDARD, TURNS);
+    let run = || exchange(64, HostOptions::STANDARD, Plug::Stream(TURNS), &[]);
     let runs = [run()?, run()?];
     ensure!(runs[0].len() > 10_000, "a capture of {} bytes", runs[0].len());
     ensure!(runs[0] == runs[1], "the captures differ");
@@ -233,12 +365,13 @@ struct Told {
 }
 
 fn write_under(fault: Fault) -> Result<Told> {
-    let (mut rig, queue_pair, window, card) = rig(64, HostOptions::IDEAL, TURNS)?;
+    let plug = Plug::Stream(TURNS);
+    let (mut rig, queue_pair, window, card) = rig(64, HostOptions::IDEAL, plug)?;
     let work = format!("write:{WRITE_SOURCE}:{SEND_BYTES}:{}:{}", card.address, card.key);
     let (process, socket, peer) = Peer::start(card, &[work])?;
     let queue_pair = rig.connect(queue_pair, &peer, 0)?;
     rig.moved()?;
-    rig.attach(socket, TURNS)?;
+    plug.attach(&mut rig, socket)?;
     let hits = rig.set_faults(Way::ToCard, vec![fault.clone()])?;
     // The card sends no such packet.
     let others = rig.set_faults(Way::FromCard, vec![fault])?;
@@ -295,7 +428,7 @@ fn a_process_that_does_not_answer_ends_the_run_with_its_name() -> Result<()> {
         let mut rig = Rig::new(&card_model(64)?, options)?;
         let (socket, theirs) = UnixStream::pair()?;
         let _kept = is_open.then_some(theirs);
-        rig.attach(socket, TURNS)?;
+        rig.attach(Socket::new(socket, TURNS, patience)?)?;
         let error = rig.wait("an answer", |_| Ok(None::<()>)).expect_err("there is no peer");
         Ok(format!("{error:#}"))
     };
@@ -316,7 +449,7 @@ fn a_wait_ends_by_the_clock_on_the_wall() -> Result<()> {
     let mut rig = Rig::new(&card_model(64)?, options)?;
     let (socket, mut theirs) = UnixStream::pair()?;
     let idler = std::thread::spawn(move || take_turns(&mut theirs, &mut (), |_, _| {}, |_, _| Vec::new()));
-    rig.attach(socket, TURNS)?;
+    rig.attach(Socket::new(socket, TURNS, patience)?)?;
     let error = rig.wait("a frame of the peer", |_| Ok(None::<()>)).expect_err("it sends none");
     let text = format!("{error:#}");
     ensure!(text.starts_with("a frame of the peer: not within 1s of wall-clock time"), "{text}");

@@ -50,9 +50,12 @@ pub trait Backing: Send {
     fn write(&mut self, offset: usize, bytes: &[u8]) -> bool;
 }
 
-/// Handle of a buffer.
+/// Handle of a buffer: its slot, and which of the buffers that were in this slot it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BufferId(usize);
+pub struct BufferId {
+    slot: usize,
+    life: u64,
+}
 
 /// Why an access of the card was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +106,17 @@ pub enum MemoryError {
         /// Length of the buffer, in bytes.
         buffer_bytes: usize,
     },
-    /// Some of the device addresses are in use, the range is empty, or it wraps.
-    #[error("device addresses {address:#x} and {length} bytes on cannot be mapped")]
+    /// Some of the device addresses are in use.
+    #[error("of the {length} bytes from device address {address:#x} on, some are mapped already")]
     Occupied {
+        /// First device address.
+        address: u64,
+        /// Length, in bytes.
+        length: u64,
+    },
+    /// The range is empty, or reaches beyond the last device address.
+    #[error("{length} bytes from device address {address:#x} on are no range of 64-bit addresses")]
+    NoRange {
         /// First device address.
         address: u64,
         /// Length, in bytes.
@@ -168,6 +179,15 @@ impl Store {
     }
 }
 
+/// Place of a buffer. It is used again when the buffer is freed.
+struct Slot {
+    /// Buffers that were in this slot before.
+    life: u64,
+    /// Mappings of the buffer.
+    mappings: usize,
+    store: Option<Store>,
+}
+
 /// Part of a range that is in one buffer.
 struct Part {
     buffer: BufferId,
@@ -178,7 +198,9 @@ struct Part {
 /// Memory of one host.
 #[derive(Default)]
 pub struct Memory {
-    buffers: Vec<Option<Store>>,
+    slots: Vec<Slot>,
+    /// Slots without a buffer.
+    free: Vec<usize>,
     /// By first device address. Ranges do not overlap.
     map: BTreeMap<u64, Mapping>,
     faults: Vec<Fault>,
@@ -197,8 +219,12 @@ impl Memory {
     }
 
     fn add(&mut self, store: Store) -> BufferId {
-        self.buffers.push(Some(store));
-        BufferId(self.buffers.len() - 1)
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { life: 0, mappings: 0, store: None });
+            self.slots.len() - 1
+        });
+        self.slots[slot].store = Some(store);
+        BufferId { slot, life: self.slots[slot].life }
     }
 
     /// Frees a buffer.
@@ -206,10 +232,16 @@ impl Memory {
     /// # Errors
     /// If it was freed before, or is still mapped.
     pub fn free(&mut self, buffer: BufferId) -> Result<(), MemoryError> {
-        if let Some((&address, _)) = self.map.iter().find(|(_, mapping)| mapping.buffer == buffer) {
+        let slot = self.slot_mut(buffer)?;
+        if slot.mappings != 0 {
+            let mut mappings = self.map.iter().filter(|(_, mapping)| mapping.buffer == buffer);
+            let address = mappings.next().map_or(0, |(&address, _)| address);
             return Err(MemoryError::StillMapped { address });
         }
-        self.buffers.get_mut(buffer.0).and_then(Option::take).map(drop).ok_or(MemoryError::NoBuffer)
+        slot.store = None;
+        slot.life += 1;
+        self.free.push(buffer.slot);
+        Ok(())
     }
 
     /// Returns the bytes of a buffer that the host model owns.
@@ -228,7 +260,7 @@ impl Memory {
     /// # Errors
     /// As [`buffer`](Self::buffer).
     pub fn buffer_mut(&mut self, buffer: BufferId) -> Result<&mut [u8], MemoryError> {
-        match self.buffers.get_mut(buffer.0).and_then(Option::as_mut) {
+        match &mut self.slot_mut(buffer)?.store {
             Some(Store::Own(bytes)) => Ok(bytes),
             Some(Store::Elsewhere(_)) => Err(MemoryError::Elsewhere),
             None => Err(MemoryError::NoBuffer),
@@ -236,13 +268,20 @@ impl Memory {
     }
 
     fn store(&self, buffer: BufferId) -> Result<&Store, MemoryError> {
-        self.buffers.get(buffer.0).and_then(Option::as_ref).ok_or(MemoryError::NoBuffer)
+        let slot = self.slots.get(buffer.slot).filter(|slot| slot.life == buffer.life);
+        slot.and_then(|slot| slot.store.as_ref()).ok_or(MemoryError::NoBuffer)
+    }
+
+    /// The slot of a buffer that was not freed.
+    fn slot_mut(&mut self, buffer: BufferId) -> Result<&mut Slot, MemoryError> {
+        let slot = self.slots.get_mut(buffer.slot).filter(|slot| slot.life == buffer.life);
+        slot.filter(|slot| slot.store.is_some()).ok_or(MemoryError::NoBuffer)
     }
 
     /// Maps a range of a buffer.
     ///
     /// # Errors
-    /// If the range exceeds the buffer, or the device addresses are in use.
+    /// If the range exceeds the buffer, is empty or none of device addresses, or some of these are in use.
     pub fn map(
         &mut self,
         address: u64,
@@ -255,13 +294,16 @@ impl Memory {
         if offset > buffer_bytes || length > buffer_bytes - offset {
             return Err(MemoryError::Bounds { offset, length, buffer_bytes });
         }
-        let occupied = MemoryError::Occupied { address, length: length as u64 };
-        let end = address.checked_add(length as u64).ok_or(occupied)?;
-        let before = self.map.range(..end).next_back();
-        if length == 0 || before.is_some_and(|(&first, mapping)| first + mapping.length > address) {
-            return Err(occupied);
+        let length = length as u64;
+        // A range may reach to the very last address.
+        let last = length.checked_sub(1).and_then(|rest| address.checked_add(rest));
+        let last = last.ok_or(MemoryError::NoRange { address, length })?;
+        let before = self.map.range(..=last).next_back();
+        if before.is_some_and(|(&first, mapping)| first + (mapping.length - 1) >= address) {
+            return Err(MemoryError::Occupied { address, length });
         }
-        self.map.insert(address, Mapping { length: length as u64, buffer, offset, access });
+        self.map.insert(address, Mapping { length, buffer, offset, access });
+        self.slot_mut(buffer)?.mappings += 1;
         Ok(())
     }
 
@@ -271,7 +313,8 @@ impl Memory {
     /// If no mapping begins at this address.
     pub fn unmap(&mut self, address: u64) -> Result<BufferId, MemoryError> {
         let mapping = self.map.remove(&address).ok_or(MemoryError::NotMapped { address })?;
-        self.posted.forget(address..address + mapping.length);
+        self.posted.forget(address..=address + (mapping.length - 1));
+        self.slot_mut(mapping.buffer)?.mappings -= 1;
         Ok(mapping.buffer)
     }
 
@@ -334,7 +377,7 @@ impl Memory {
         while done < bytes.len() {
             let next = address + done as u64;
             let part = self.part(next, bytes.len() - done);
-            let store = self.buffers[part.buffer.0].as_ref().expect("what is mapped is not freed");
+            let store = self.slots[part.buffer.slot].store.as_ref().expect("what is mapped is not freed");
             if !store.read(part.offset, &mut bytes[done..done + part.bytes]) {
                 return Err(next);
             }
@@ -348,7 +391,7 @@ impl Memory {
         while done < bytes.len() {
             let next = address + done as u64;
             let part = self.part(next, bytes.len() - done);
-            let store = self.buffers[part.buffer.0].as_mut().expect("what is mapped is not freed");
+            let store = self.slots[part.buffer.slot].store.as_mut().expect("what is mapped is not freed");
             if !store.write(part.offset, &bytes[done..done + part.bytes]) {
                 return Err(next);
             }
@@ -478,23 +521,54 @@ mod tests {
     #[test]
     fn addresses_are_mapped_once_and_not_round_the_end() {
         let (mut memory, buffer) = mapped();
-        for (address, length) in [(0x1_0000, 1), (0x1_0fff, 1), (0xffff, 2), (0xf000, 8192), (5, 0)] {
-            assert!(
-                matches!(
-                    memory.map(address, buffer, 0, length, Access::Read),
-                    Err(MemoryError::Occupied { .. })
-                ),
-                "{address:#x}"
-            );
+        for (address, length) in [(0x1_0000, 1), (0x1_0fff, 1), (0xffff, 2), (0xf000, 8192)] {
+            let refused = memory.map(address, buffer, 0, length as usize, Access::Read);
+            assert_eq!(refused, Err(MemoryError::Occupied { address, length }), "{address:#x}");
+        }
+        for (address, length) in [(5, 0), (u64::MAX, 2), (u64::MAX - 4094, 4096)] {
+            let refused = memory.map(address, buffer, 0, length as usize, Access::Read);
+            assert_eq!(refused, Err(MemoryError::NoRange { address, length }), "{address:#x}");
         }
         assert!(memory.map(0xffff, buffer, 0, 1, Access::Read).is_ok());
         assert!(memory.map(0x1_1000, buffer, 0, 1, Access::Read).is_ok());
-        assert!(matches!(
-            memory.map(u64::MAX, buffer, 0, 2, Access::Read),
-            Err(MemoryError::Occupied { .. })
-        ));
         assert!(matches!(memory.map(0, buffer, 8000, 193, Access::Read), Err(MemoryError::Bounds { .. })));
         assert!(memory.card_reads(0, u64::MAX, &mut [0, 0]).is_err(), "no request wraps");
+    }
+
+    #[test]
+    fn the_last_page_is_mapped_as_others_are() {
+        const LAST: u64 = u64::MAX - 4095;
+        let mut memory = Memory::default();
+        let buffer = memory.allocate(4096);
+        memory.map(LAST, buffer, 0, 4096, Access::ReadWrite).unwrap();
+        memory.card_writes(0, u64::MAX - 1, &[7, 8]).unwrap();
+        let mut bytes = [0; 2];
+        memory.card_reads(0, u64::MAX - 1, &mut bytes).unwrap();
+        assert_eq!(bytes, [7, 8]);
+        let fault = memory.card_reads(0, u64::MAX, &mut bytes).unwrap_err();
+        assert_eq!((fault.address, fault.refusal), (u64::MAX, Refusal::Unmapped), "no request wraps");
+        let again = memory.map(u64::MAX, buffer, 0, 1, Access::Read);
+        assert_eq!(again, Err(MemoryError::Occupied { address: u64::MAX, length: 1 }));
+        assert_eq!(memory.unmap(LAST), Ok(buffer));
+        assert_eq!(memory.free(buffer), Ok(()));
+    }
+
+    /// A client may map and unmap for ever.
+    #[test]
+    fn slots_of_freed_buffers_are_used_again_under_other_handles() {
+        let (mut memory, kept) = mapped();
+        let mut old = Vec::new();
+        for round in 0..100 {
+            let buffer = memory.allocate(16);
+            assert!(!old.contains(&buffer));
+            memory.map(0, buffer, 0, 16, Access::Read).unwrap();
+            assert!(memory.unmap(0) == Ok(buffer) && memory.free(buffer) == Ok(()), "{round}");
+            old.push(buffer);
+        }
+        let newest = memory.allocate(16);
+        assert!(old.iter().all(|&old| memory.free(old) == Err(MemoryError::NoBuffer)));
+        assert!(memory.buffer(newest).is_ok() && memory.buffer(kept).is_ok());
+        assert_eq!(memory.slots.len(), 2);
     }
 
     #[test]

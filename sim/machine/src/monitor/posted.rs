@@ -31,7 +31,7 @@ use rnic_layout::registers::{
 use rnic_layout::state::{AttributeMask, QpState};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 
 // WQE slots and commands have the same size, so one table holds both.
 const _: () = assert!(WQE_SLOT_BYTES == COMMAND_BYTES);
@@ -80,7 +80,7 @@ impl PostedSlots {
     }
 
     /// Forgets the slots in a range of device addresses.
-    pub fn forget(&mut self, addresses: Range<u64>) {
+    pub fn forget(&mut self, addresses: impl RangeBounds<u64> + Clone) {
         while let Some((&address, _)) = self.slots.range(addresses.clone()).next() {
             self.slots.remove(&address);
         }

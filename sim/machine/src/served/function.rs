@@ -199,10 +199,10 @@ fn ended_by(unmap: &Unmap, mapped: impl Iterator<Item = (u64, u64)>) -> Result<V
     }
     let mut ended = Vec::new();
     for (address, bytes) in mapped {
-        let mapping_end = address + bytes;
-        if unmap.address <= address && u128::from(mapping_end) <= end {
+        let mapping_end = u128::from(address) + u128::from(bytes);
+        if unmap.address <= address && mapping_end <= end {
             ended.push(address);
-        } else if u128::from(address) < end && unmap.address < mapping_end {
+        } else if u128::from(address) < end && u128::from(unmap.address) < mapping_end {
             return Err(Refusal::Invalid);
         }
     }
@@ -363,5 +363,7 @@ mod tests {
             assert_eq!(ended(false, address, bytes), expected, "{address:#x} {bytes:#x}");
         }
         assert_eq!(ended(true, 0, 0), Ok(vec![0x1000, 0x4000, 0x5000]));
+        let last = Unmap { is_all: false, address: u64::MAX - 0xfff, bytes: 0x1000 };
+        assert_eq!(ended_by(&last, [(last.address, 0x1000)].into_iter()), Ok(vec![last.address]));
     }
 }

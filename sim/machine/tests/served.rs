@@ -37,6 +37,8 @@ enum Call {
 #[derive(Default)]
 struct Toy {
     calls: Vec<Call>,
+    /// Calls until a reset is done.
+    rounds: u32,
     files: Vec<OwnedFd>,
 }
 
@@ -80,9 +82,14 @@ impl Device for Toy {
         self.calls.push(Call::Raise(vector));
     }
 
-    fn reset(&mut self) -> Result<(), Refusal> {
+    fn reset(&mut self) {
         self.calls.push(Call::Reset);
-        Ok(())
+        self.rounds = 3;
+    }
+
+    fn proceed(&mut self) -> Option<Result<(), Refusal>> {
+        self.rounds = self.rounds.saturating_sub(1);
+        (self.rounds == 0).then_some(Ok(()))
     }
 }
 
@@ -96,6 +103,10 @@ fn serve(stream: UnixStream) -> (Toy, bool) {
     let mut connection = Connection::new(stream).unwrap();
     let (mut session, mut toy) = (Session::default(), Toy::default());
     loop {
+        if session.is_waiting() {
+            session.resume(&mut toy).map_or(Ok(()), |reply| connection.send(&reply)).unwrap();
+            continue;
+        }
         let outcome = connection.receive().and_then(|message| match message {
             Some(message) => {
                 session.answer(message, &mut toy).map_or(Ok(()), |reply| connection.send(&reply))

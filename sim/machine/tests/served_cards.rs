@@ -1,6 +1,9 @@
 //! Cards behind sockets: the server with a card in Verilog that copies memory, opened by the client of the crate `vfio_user`.
 use anyhow::{Context, Result, ensure};
-use rnic_layout::pci::{COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY, DEVICE, MSIX_PENDING_OFFSET, VENDOR};
+use rnic_layout::pci::{
+    COMMAND, COMMAND_BUS_MASTER, COMMAND_MEMORY, DEVICE, DEVICE_CONTROL, DEVICE_CONTROL_RESET,
+    MSIX_PENDING_OFFSET, VENDOR,
+};
 use rnic_layout::registers::counter;
 use rnic_machine::host::HostOptions;
 use rnic_machine::served::background::Background;
@@ -13,7 +16,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -37,8 +40,10 @@ const HALF: u64 = 0x1_0000;
 const GO: u64 = 0x2018;
 const SCRATCH: u64 = 0x2028;
 
-fn model() -> Result<Model> {
+/// A card whose function-level reset takes some cycles.
+fn model(reset_cycles: usize) -> Result<Model> {
     let parameters = [
+        ("RESET_CYCLES", reset_cycles),
         ("W", 64),
         ("HOST_READS", counter("host_reads")),
         ("HOST_WRITES", counter("host_writes")),
@@ -60,14 +65,17 @@ struct Served {
 
 impl Served {
     fn start(cards: usize, host: HostOptions) -> Result<Served> {
+        Served::start_of(&model(0)?, cards, host)
+    }
+
+    fn start_of(model: &Model, cards: usize, host: HostOptions) -> Result<Served> {
         let folder = tempfile::tempdir()?;
         let sockets: Vec<PathBuf> =
             (0..cards).map(|card| folder.path().join(format!("card{card}"))).collect();
-        let model = model()?;
         let options = CardOptions { host, is_judged: false, ..CardOptions::standard(64) };
         let mut world = World::new(1);
         for _ in 0..cards {
-            world.add_card(&model, options)?;
+            world.add_card(model, options)?;
         }
         if cards == 2 {
             world.connect(Port::Card(0), Port::Card(1), options.wire())?;
@@ -164,6 +172,59 @@ impl Opened {
 
 fn pattern() -> Vec<u8> {
     (0..HALF as usize).map(|place| (place * 31 + place / 251 + 1) as u8 | 1).collect()
+}
+
+/// Error numbers of refusals.
+const EXISTS: u32 = 17;
+const INVALID: u32 = 22;
+/// The client wants no reply.
+const POSTED: u32 = 0x10;
+
+/// Bytes of a request.
+fn request(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
+    let head = [[0, 0], command.to_ne_bytes()].concat();
+    let bytes = (16 + body.len()) as u32;
+    [&head[..], &bytes.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4], body].concat()
+}
+
+/// Body of a read or write in a region.
+fn access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
+    [&offset.to_ne_bytes()[..], &region.to_ne_bytes(), &count.to_ne_bytes(), data].concat()
+}
+
+/// Body of a mapping of pages without a file, or of its end.
+fn mapping(is_end: bool, address: u64, bytes: u64) -> Vec<u8> {
+    let offset = if is_end { &[][..] } else { &[0; 8] };
+    [&[0; 8], offset, &address.to_ne_bytes(), &bytes.to_ne_bytes()].concat()
+}
+
+/// Body of the end of all mappings.
+fn end_of_all() -> Vec<u8> {
+    [0_u32, 1 << 2, 0, 0, 0, 0].map(u32::to_ne_bytes).concat()
+}
+
+/// Receives a reply of this many bytes, which is no refusal.
+fn hear(stream: &mut UnixStream, bytes: usize) -> Result<Vec<u8>> {
+    let mut reply = vec![0; bytes];
+    std::io::Read::read_exact(stream, &mut reply)?;
+    ensure!(reply[8..16] == [1, 0, 0, 0, 0, 0, 0, 0], "{reply:?}");
+    Ok(reply)
+}
+
+/// A client whose messages are written by hand.
+fn raw(socket: &Path) -> Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&request(1, 0, &[0, 0, 1, 0, b'{', b'}', 0]))?;
+    let version = r#"{"capabilities":{"max_msg_fds":16,"max_data_xfer_size":4096}}"#;
+    hear(&mut stream, 16 + 4 + version.len() + 1)?;
+    Ok(stream)
+}
+
+/// Returns whether there is something to read.
+fn is_ready(stream: &UnixStream) -> Result<bool> {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&at_once))? == 1)
 }
 
 /// Waits until an eventfd is signalled. Returns how often it was.
@@ -338,33 +399,12 @@ fn a_client_that_stalls_costs_its_own_card_only() -> Result<()> {
 #[test]
 fn posted_writes_arrive_in_order_however_many() -> Result<()> {
     let served = Served::start(1, HostOptions::IDEAL)?;
-    let mut stream = UnixStream::connect(&served.sockets[0])?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let request = |command: u16, flags: u32, body: &[u8]| {
-        let head = [[0, 0], command.to_ne_bytes()].concat();
-        let bytes = (16 + body.len()) as u32;
-        [&head[..], &bytes.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 4], body].concat()
-    };
-    let access = |region: u32, offset: u64, count: u32, data: &[u8]| {
-        [&offset.to_ne_bytes()[..], &region.to_ne_bytes(), &count.to_ne_bytes(), data].concat()
-    };
-    let hear = |stream: &mut UnixStream, bytes: usize| -> Result<Vec<u8>> {
-        let mut reply = vec![0; bytes];
-        std::io::Read::read_exact(stream, &mut reply)?;
-        ensure!(reply[8..16] == [1, 0, 0, 0, 0, 0, 0, 0], "{reply:?}");
-        Ok(reply)
-    };
-    stream.write_all(&request(1, 0, &[0, 0, 1, 0, b'{', b'}', 0]))?;
-    let version = r#"{"capabilities":{"max_msg_fds":16,"max_data_xfer_size":4096}}"#;
-    hear(&mut stream, 16 + 4 + version.len() + 1)?;
-    stream.write_all(&request(
-        10,
-        0x10,
-        &access(CONFIG, COMMAND.into(), 2, &COMMAND_MEMORY.to_le_bytes()),
-    ))?;
+    let mut stream = raw(&served.sockets[0])?;
+    let on = access(CONFIG, COMMAND.into(), 2, &COMMAND_MEMORY.to_le_bytes());
+    stream.write_all(&request(10, POSTED, &on))?;
     const COUNT: u64 = 3000;
     for value in 1..=COUNT {
-        stream.write_all(&request(10, 0x10, &access(0, SCRATCH, 8, &value.to_le_bytes())))?;
+        stream.write_all(&request(10, POSTED, &access(0, SCRATCH, 8, &value.to_le_bytes())))?;
     }
     stream.write_all(&request(9, 0, &access(0, SCRATCH, 8, &[])))?;
     let reply = hear(&mut stream, 16 + 16 + 8)?;
@@ -372,5 +412,68 @@ fn posted_writes_arrive_in_order_however_many() -> Result<()> {
     drop(stream);
     let accesses = served.end()?.cards[0].traffic.register_accesses;
     ensure!(accesses > COUNT, "{accesses} accesses");
+    Ok(())
+}
+
+/// Resets of one card, by request and by its configuration space, and one after its client has left: the client of the other card is
+/// answered meanwhile.
+#[test]
+fn a_card_that_is_reset_holds_up_no_other() -> Result<()> {
+    let served = Served::start_of(&model(100_000)?, 2, HostOptions::IDEAL)?;
+    let (mut first, mut second) = (raw(&served.sockets[0])?, served.open(1)?);
+    let by_config = access(CONFIG, DEVICE_CONTROL.into(), 2, &DEVICE_CONTROL_RESET.to_le_bytes());
+    for _ in 0..5 {
+        first.write_all(&request(13, POSTED, &[]))?;
+        first.write_all(&request(10, POSTED, &by_config))?;
+    }
+    first.write_all(&request(9, 0, &access(CONFIG, 0, 4, &[])))?;
+    second.copy(64, 2)?;
+    ensure!(!is_ready(&first)?, "ten resets take longer than the work of the other client");
+    // The next client of the card waits until it is clean.
+    drop(first);
+    let next = UnixStream::connect(&served.sockets[0])?;
+    (&next).write_all(&request(1, 0, &[0, 0, 1, 0, b'{', b'}', 0]))?;
+    ensure!(second.read(SCRATCH)? == 0 && !is_ready(&next)?, "the card is reset for the next client");
+    drop(next);
+    let mut first = raw(&served.sockets[0])?;
+    first.write_all(&request(13, 0, &[]))?;
+    hear(&mut first, 16)?;
+    drop((first, second));
+    let summary = served.end()?;
+    ensure!(summary.cards.iter().all(|card| card.refused + card.remarks == 0), "{:?}", summary.cards);
+    Ok(())
+}
+
+#[test]
+fn mappings_end_all_at_once_or_one_by_one() -> Result<()> {
+    const PAGE: u64 = 4096;
+    const COUNT: u64 = 1000;
+    const LAST: u64 = u64::MAX - 4095;
+    let served = Served::start(1, HostOptions::IDEAL)?;
+    let mut client = raw(&served.sockets[0])?;
+    for is_one_by_one in [true, false] {
+        for page in 1..=COUNT {
+            client.write_all(&request(2, POSTED, &mapping(false, page * PAGE, PAGE)))?;
+        }
+        for page in (1..=COUNT).filter(|_| is_one_by_one) {
+            client.write_all(&request(3, POSTED, &mapping(true, page * PAGE, PAGE)))?;
+        }
+        if !is_one_by_one {
+            client.write_all(&request(3, 0, &end_of_all()))?;
+            hear(&mut client, 16 + 24)?;
+        }
+    }
+    // The last page is one like others, and a mapping that wraps is invalid.
+    for (address, bytes, error) in [(LAST, PAGE, 0), (LAST, PAGE, EXISTS), (LAST, 2 * PAGE, INVALID)] {
+        client.write_all(&request(2, 0, &mapping(false, address, bytes)))?;
+        let mut reply = [0; 16];
+        std::io::Read::read_exact(&mut client, &mut reply)?;
+        ensure!(reply[12..] == u32::to_ne_bytes(error), "{address:#x} {bytes:#x}: {reply:?}");
+    }
+    client.write_all(&request(3, 0, &mapping(true, LAST, PAGE)))?;
+    hear(&mut client, 16 + 24)?;
+    drop(client);
+    let card = &served.end()?.cards[0];
+    ensure!((card.refused, card.mapped) == (2, 0), "{card:?}");
     Ok(())
 }

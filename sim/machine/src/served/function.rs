@@ -8,12 +8,15 @@
 //!
 //! A card that is not bus master reaches no memory and raises no interrupt. A vector that is raised while it has no eventfd is
 //! pending, and is signalled as soon as it has one.
+//!
+//! A reset, and the end of many mappings, take longer than a round of the server: they are [`Work`], which goes on in each round
+//! until it is done.
 use super::memory::{ClientMemory, Withheld};
 use super::message::{CONFIG_REGION, Map, Refusal, Unmap};
 use super::session::Device;
 use crate::config_space::{ConfigSpace, Effect};
 use crate::host::{Access, Backing, Bar, BufferId, MemoryError, Operation, RegisterAccess};
-use crate::world::World;
+use crate::world::{FunctionReset, World};
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use rnic_layout::pci::{
     CONFIG_BYTES, DOORBELL_BAR, MSIX_BAR, MSIX_ENTRY_BYTES, MSIX_PENDING_OFFSET, MSIX_TABLE_OFFSET,
@@ -23,11 +26,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::fs::read_link;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Simulated time within which a register access is answered.
 const ACCESS_PS_MAX: u64 = 100_000_000;
 /// Mappings of one client.
 const MAPPINGS_MAX: usize = 16_384;
+/// Time for which mappings are ended in one round of the server.
+const ENDING: Duration = Duration::from_micros(500);
 /// Serial number of card 0, a locally administered EUI-64. The others count on.
 const FIRST_SERIAL: u64 = 0x0200_00ff_fe00_0000;
 /// Bytes of the table of MSI-X.
@@ -35,6 +41,18 @@ const TABLE_BYTES: usize = (INTERRUPT_VECTORS_MAX * MSIX_ENTRY_BYTES) as usize;
 
 // The pending bits are one word.
 const _: () = assert!(INTERRUPT_VECTORS_MAX == u64::BITS);
+
+/// What the function does over several rounds of the server: first a reset, then the end of mappings.
+#[derive(Default)]
+struct Work {
+    reset: Option<FunctionReset>,
+    /// First addresses of mappings that end.
+    ending: Vec<u64>,
+    /// The client ends them: it says that the card does not need them any more.
+    is_judged: bool,
+    /// The card has not finished the reset.
+    has_failed: bool,
+}
 
 /// The function of one card, with what its client has set up.
 pub struct ServedFunction {
@@ -46,11 +64,14 @@ pub struct ServedFunction {
     pending: u64,
     /// By first device address: the buffer in the host, and the length.
     mappings: BTreeMap<u64, (BufferId, u64)>,
+    /// Most mappings.
+    mappings_max: usize,
+    work: Option<Work>,
 }
 
 impl ServedFunction {
-    /// Makes the function of a card, by index.
-    pub fn new(card: usize) -> ServedFunction {
+    /// Makes the function of a card, by index. Its client may have no more mappings than it gets open files.
+    pub fn new(card: usize, files_max: usize) -> ServedFunction {
         ServedFunction {
             card,
             config: ConfigSpace::new(FIRST_SERIAL + card as u64),
@@ -58,7 +79,14 @@ impl ServedFunction {
             eventfds: (0..INTERRUPT_VECTORS_MAX).map(|_| None).collect(),
             pending: 0,
             mappings: BTreeMap::new(),
+            mappings_max: files_max.min(MAPPINGS_MAX),
+            work: None,
         }
+    }
+
+    /// Returns whether a reset or the end of mappings is under way.
+    pub fn is_working(&self) -> bool {
+        self.work.is_some()
     }
 
     /// Index of the card.
@@ -128,17 +156,29 @@ impl Attached<'_> {
         }
     }
 
-    /// The client has left: resets the card, and forgets all that the client has set up.
+    /// The client has left: begins to reset the card, and to forget all that the client has set up.
+    pub fn clean_up(&mut self) {
+        if self.function.work.as_ref().is_none_or(|work| work.reset.is_none()) {
+            self.reset();
+        }
+        self.function.eventfds.iter_mut().for_each(|eventfd| *eventfd = None);
+        let ending = self.function.mappings.keys().copied().collect();
+        if let Some(work) = &mut self.function.work {
+            (work.ending, work.is_judged) = (ending, false);
+        }
+    }
+
+    /// Runs the world until nothing of the function is under way.
     ///
     /// # Errors
-    /// If the reset does not end. The card reaches no memory of the client nevertheless.
-    pub fn clean_up(&mut self) -> Result<(), Refusal> {
-        let outcome = self.reset();
-        self.function.eventfds.iter_mut().for_each(|eventfd| *eventfd = None);
-        while let Some((&address, _)) = self.function.mappings.first_key_value() {
-            self.end_mapping(address);
+    /// If a reset does not end. The card reaches no memory of the client nevertheless.
+    pub fn finish(&mut self) -> Result<(), Refusal> {
+        loop {
+            if let Some(outcome) = self.proceed() {
+                return outcome;
+            }
+            self.world.step();
         }
-        outcome
     }
 
     /// Makes a register access, and runs the world until it is answered. `None` if the card refuses or does not answer.
@@ -259,7 +299,7 @@ impl Device for Attached<'_> {
             let effect = self.function.config.write(offset, data);
             self.follow_config();
             if effect == Effect::Reset {
-                return self.reset();
+                self.reset();
             }
         } else {
             debug_assert_eq!(region, u32::from(MSIX_BAR), "no other region has bytes");
@@ -269,7 +309,7 @@ impl Device for Attached<'_> {
     }
 
     fn map(&mut self, map: &Map, fd: Option<OwnedFd>) -> Result<(), Refusal> {
-        if self.function.mappings.len() >= MAPPINGS_MAX {
+        if self.function.mappings.len() >= self.function.mappings_max {
             return Err(Refusal::Exhausted);
         }
         let (memory, access): (Box<dyn Backing>, Access) = match fd {
@@ -291,13 +331,14 @@ impl Device for Attached<'_> {
     }
 
     fn unmap(&mut self, unmap: &Unmap) -> Result<(), Refusal> {
-        let mapped = self.function.mappings.iter().map(|(&address, &(_, bytes))| (address, bytes));
-        let addresses = ended_by(unmap, mapped)?;
-        let now_ps = self.world.now_ps();
-        for address in addresses {
-            self.world.card_mut(self.function.card).check_release(now_ps, address);
-            self.end_mapping(address);
-        }
+        let mappings = &self.function.mappings;
+        // Those from the last that begins at or before the range, to the end of the range.
+        let before = mappings.range(..=unmap.address).next_back();
+        let first = before.filter(|_| !unmap.is_all).map_or(0, |(&address, _)| address);
+        let end = if unmap.is_all { u64::MAX } else { unmap.address.saturating_add(unmap.bytes) };
+        let near = mappings.range(first..=end).map(|(&address, &(_, bytes))| (address, bytes));
+        let ending = ended_by(unmap, near)?;
+        self.function.work = Some(Work { ending, is_judged: true, ..Work::default() });
         Ok(())
     }
 
@@ -325,15 +366,38 @@ impl Device for Attached<'_> {
     }
 
     /// Vectors keep their eventfds, and mappings stay, as with a function behind the kernel's VFIO.
-    fn reset(&mut self) -> Result<(), Refusal> {
+    fn reset(&mut self) {
         self.function.config.reset();
         self.follow_config();
-        let is_done = self.world.reset_function(self.function.card);
-        let function = &mut *self.function;
-        function.msix_table = [0; TABLE_BYTES];
-        function.pending = 0;
-        while self.world.host_mut(function.card).take_interrupt().is_some() {}
-        if is_done { Ok(()) } else { Err(Refusal::Failed) }
+        let reset = Some(self.world.begin_reset(self.function.card));
+        self.function.work = Some(Work { reset, ..Work::default() });
+    }
+
+    fn proceed(&mut self) -> Option<Result<(), Refusal>> {
+        let Some(mut work) = self.function.work.take() else { return Some(Ok(())) };
+        if let Some(reset) = &mut work.reset {
+            let Some(is_done) = self.world.continue_reset(reset) else {
+                self.function.work = Some(work);
+                return None;
+            };
+            (work.reset, work.has_failed) = (None, !is_done);
+            self.function.msix_table = [0; TABLE_BYTES];
+            self.function.pending = 0;
+            while self.world.host_mut(self.function.card).take_interrupt().is_some() {}
+        }
+        let start = Instant::now();
+        while let Some(address) = work.ending.pop() {
+            if work.is_judged {
+                let now_ps = self.world.now_ps();
+                self.world.card_mut(self.function.card).check_release(now_ps, address);
+            }
+            self.end_mapping(address);
+            if start.elapsed() >= ENDING && !work.ending.is_empty() {
+                self.function.work = Some(work);
+                return None;
+            }
+        }
+        Some(if work.has_failed { Err(Refusal::Failed) } else { Ok(()) })
     }
 }
 

@@ -5,21 +5,26 @@
 //!   └──────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! 1. A round ends in bounded time, whatever clients do: it has a bound on requests and events, and no call waits for a client.
+//! 1. A round ends in bounded time, whatever clients do: each client has a slice of time, and the world a number of events. A reset
+//!    and the end of many mappings go on over several rounds, in which the client is not read. No call waits for a client.
 //! 2. A client that has left is cleaned up before the next one is accepted. A second client of a card is refused with
 //!    [`Refusal::Busy`].
 //! 3. A client whose writes are faster than the simulation is not read until they have reached the card.
-//! 4. What the monitors say of a card and of its client is a remark of the log. It ends nothing: a client may break every rule.
+//! 4. Each client has a share of the files that this process may open, so that one that maps without end takes none from others. When
+//!    there is none left for newcomers, they wait.
+//! 5. What the monitors say of a card and of its client is a remark of the log. It ends nothing: a client may break every rule.
 use super::connection::{Connection, ConnectionError};
 use super::function::ServedFunction;
-use super::message::Refusal;
-use super::session::Session;
+use super::message::{FDS_MAX, Refusal};
+use super::session::{Device, Session};
 use crate::host::Traffic;
 use crate::wire::WireCounts;
 use crate::world::World;
+use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use rnic_layout::registers::COUNTERS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +35,12 @@ use std::time::{Duration, Instant};
 
 /// Requests of one client in a round.
 const REQUESTS_MAX: usize = 32;
+/// Time after which no further request of a client is read in a round. A request that waits for the card takes some of it.
+const SLICE: Duration = Duration::from_millis(1);
+/// Clients of one card that are accepted in a round.
+const NEWCOMERS_MAX: usize = 16;
+/// Time after which newcomers are accepted again when the operating system had no file for one.
+const REFUGE: Duration = Duration::from_millis(100);
 /// Events of the world in a round. A request waits for the end of a round, so there are few.
 const EVENTS: usize = 8;
 /// Time after the answer of a card for which the clock stands: a client that reads one register after the other asks again in it,
@@ -47,6 +58,10 @@ const LINGER_PS: u64 = 100_000_000;
 /// An idle world runs this long once in this time, for the timers of its cards.
 const NAP: Duration = Duration::from_millis(25);
 const NAP_RUN: Duration = Duration::from_micros(400);
+
+/// Files of this process that no client may take: those of the program, of captures and waves.
+const FILES_KEPT: usize = 64;
+const UNFINISHED: &str = "the card has not finished its reset";
 
 /// A client, and what was agreed with it.
 struct Client {
@@ -92,6 +107,13 @@ struct Place {
     summary: CardSummary,
 }
 
+impl Place {
+    /// Returns whether the next client may come: it gets the card, or is told that another has it.
+    fn accepts(&self) -> bool {
+        self.client.is_some() || !self.function.is_working()
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
@@ -108,6 +130,8 @@ pub struct Server {
     busy_until_ps: u64,
     /// Time of the last answer for which the clock has run.
     answered: Option<Instant>,
+    /// Time before which nobody is accepted, as the operating system had no file for a newcomer.
+    accepts_from: Option<Instant>,
     log: Box<dyn FnMut(&str) + Send>,
 }
 
@@ -138,13 +162,14 @@ impl Server {
         paths: &[PathBuf],
         log: impl FnMut(&str) + Send + 'static,
     ) -> io::Result<Server> {
+        let files_max = files_max(paths.len());
         let places = paths.iter().enumerate().map(|(card, path)| {
             let listener = bind(path)?;
             listener.set_nonblocking(true)?;
             Ok(Place {
                 path: path.clone(),
                 listener,
-                function: ServedFunction::new(card),
+                function: ServedFunction::new(card, files_max),
                 client: None,
                 strays: VecDeque::new(),
                 summary: CardSummary::default(),
@@ -153,13 +178,19 @@ impl Server {
         let places: Vec<Place> = places.collect::<io::Result<_>>()?;
         assert!(places.len() <= world.cards(), "each socket has a card");
         let log = Box::new(log);
-        let mut server =
-            Server { world, places, stations: Vec::new(), busy_until_ps: 0, answered: None, log };
+        let mut server = Server {
+            world,
+            places,
+            stations: Vec::new(),
+            busy_until_ps: 0,
+            answered: None,
+            accepts_from: None,
+            log,
+        };
         for place in 0..server.places.len() {
             // A card clears its memories after power-up, and takes no settings before that is done.
-            if server.places[place].function.attach(&mut server.world).clean_up().is_err() {
-                server.remark(place, "the card has not finished its reset");
-            }
+            server.places[place].function.attach(&mut server.world).clean_up();
+            server.finish(place);
         }
         Ok(server)
     }
@@ -179,7 +210,7 @@ impl Server {
             if ready.is_stopped {
                 return Ok(self.end());
             }
-            if ready.has_requests {
+            if ready.has_requests || self.is_working() {
                 (0..self.places.len()).for_each(|place| self.serve(place));
             }
             if ready.has_newcomers {
@@ -193,8 +224,13 @@ impl Server {
         }
     }
 
+    /// Returns whether a card is being reset or cleaned up.
+    fn is_working(&self) -> bool {
+        self.places.iter().any(|place| place.function.is_working())
+    }
+
     fn pace(&self) -> Pace {
-        if self.world.now_ps() < self.busy_until_ps {
+        if self.world.now_ps() < self.busy_until_ps || self.is_working() {
             Pace::Run
         } else if self.places.iter().any(|place| place.client.is_some()) {
             Pace::Nap
@@ -212,14 +248,18 @@ impl Server {
         let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
         fds.extend(self.stations.iter().map(|station| PollFd::new(station, PollFlags::IN)));
         let first_client = fds.len() + self.places.iter().map(|place| 1 + place.strays.len()).sum::<usize>();
+        let now = Instant::now();
+        let refuge = self.accepts_from.and_then(|time| time.checked_duration_since(now));
         for place in &self.places {
-            fds.push(PollFd::new(&place.listener, PollFlags::IN));
+            let accepts = refuge.is_none() && place.accepts();
+            fds.push(PollFd::new(&place.listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
             fds.extend(place.strays.iter().map(|stray| PollFd::new(stray, PollFlags::IN)));
         }
         for place in &self.places {
             if let Some(client) = &place.client {
                 let behind = if client.connection.is_behind() { PollFlags::OUT } else { PollFlags::IN };
-                let awaits = if self.is_full(place) { PollFlags::empty() } else { behind };
+                let is_held = self.is_full(place) || client.session.is_waiting();
+                let awaits = if is_held { PollFlags::empty() } else { behind };
                 fds.push(PollFd::new(&client.connection, awaits));
             }
         }
@@ -228,6 +268,7 @@ impl Server {
             Pace::Nap => Some(NAP),
             Pace::Sleep => None,
         };
+        let timeout = [timeout, refuge].into_iter().flatten().min();
         let timeout = timeout.map(|time| Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -256,16 +297,24 @@ impl Server {
         self.world.host(card).registers_under_way() >= WRITES_MAX
     }
 
-    /// Answers requests of the client of a card.
+    /// Goes on with what the function of a card has to do, and answers requests of its client.
     fn serve(&mut self, place: usize) {
+        let start = Instant::now();
         for _ in 0..REQUESTS_MAX {
             let is_full = self.is_full(&self.places[place]);
             let Place { function, client, .. } = &mut self.places[place];
-            let Some(Client { connection, session }) = client else { return };
-            let outcome = if is_full || connection.is_behind() {
-                match connection.has_left() {
-                    true => Err(ConnectionError::Closed),
-                    false => connection.flush().map(|()| false),
+            let Some(Client { connection, session }) = client else {
+                if function.attach(&mut self.world).proceed().is_some_and(|outcome| outcome.is_err()) {
+                    self.remark(place, UNFINISHED);
+                }
+                return;
+            };
+            let outcome = if is_full || connection.is_behind() || session.is_waiting() {
+                let reply = session.resume(&mut function.attach(&mut self.world));
+                match (connection.has_left(), reply) {
+                    (true, _) => Err(ConnectionError::Closed),
+                    (false, Some(reply)) => connection.send(&reply).map(|()| true),
+                    (false, None) => connection.flush().map(|()| false),
                 }
             } else {
                 connection.receive().and_then(|message| {
@@ -279,36 +328,55 @@ impl Server {
                 })
             };
             match outcome {
-                Ok(true) => {}
-                Ok(false) => return,
+                Ok(true) if start.elapsed() < SLICE => {}
+                Ok(_) => return,
                 Err(error) => return self.release(place, &error),
             }
         }
     }
 
-    /// The client of a card has left, or is given up: the card is as after power-up when this returns.
+    /// The client of a card has left, or is given up: begins to make the card as after power-up.
     fn release(&mut self, place: usize, why: &ConnectionError) {
         let Place { function, client, summary, .. } = &mut self.places[place];
         let Some(client) = client.take() else { return };
         summary.refused += client.session.refused();
-        let outcome = function.attach(&mut self.world).clean_up();
+        function.attach(&mut self.world).clean_up();
         self.deliver(place);
         if !matches!(why, ConnectionError::Closed) {
             self.remark(place, &why.to_string());
         }
-        if outcome.is_err() {
-            self.remark(place, "the card has not finished its reset");
+    }
+
+    /// Runs the world until the function of a card has nothing to do.
+    fn finish(&mut self, place: usize) {
+        if self.places[place].function.attach(&mut self.world).finish().is_err() {
+            self.remark(place, UNFINISHED);
         }
     }
 
     /// Accepts clients of a card: the first gets it, others are told that it is in use.
     fn accept(&mut self, place: usize) {
-        while let Ok((stream, _)) = self.places[place].listener.accept() {
+        for _ in 0..NEWCOMERS_MAX {
             if self.places[place].client.as_ref().is_some_and(|client| client.connection.has_left()) {
                 self.release(place, &ConnectionError::Closed);
             }
+            // The next client of a card that is cleaned up waits.
+            if !self.places[place].accepts() {
+                break;
+            }
+            let connection = match self.places[place].listener.accept() {
+                Ok((stream, _)) => Connection::new(stream),
+                Err(error) => Err(error),
+            };
+            let connection = match connection {
+                Ok(connection) => connection,
+                Err(error) => {
+                    self.hold_newcomers(&error);
+                    break;
+                }
+            };
+            self.accepts_from = None;
             let place = &mut self.places[place];
-            let Ok(connection) = Connection::new(stream) else { continue };
             if place.client.is_none() {
                 place.client = Some(Client { connection, session: Session::default() });
                 place.summary.clients += 1;
@@ -328,6 +396,20 @@ impl Server {
             }
             Err(_) => false,
         });
+    }
+
+    /// Nobody is accepted for a while if the operating system has no file for a newcomer, which would be tried in each round.
+    fn hold_newcomers(&mut self, error: &io::Error) {
+        if matches!(
+            error.kind(),
+            ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+        ) {
+            return;
+        }
+        if self.accepts_from.is_none() {
+            (self.log)(&format!("no client can be accepted, so that newcomers wait: {error}"));
+        }
+        self.accepts_from = Some(Instant::now() + REFUGE);
     }
 
     /// Lets time pass.
@@ -387,6 +469,7 @@ impl Server {
         let mut cards = Vec::new();
         for place in 0..self.places.len() {
             self.release(place, &ConnectionError::Closed);
+            self.finish(place);
             let card = self.places[place].function.card();
             let counters = self.world.counters(card).unwrap_or_default();
             self.deliver(place);
@@ -406,6 +489,17 @@ impl Server {
         }
         Summary { simulated_ps: self.world.now_ps(), wire, cards }
     }
+}
+
+/// Files that the client of one of some cards may let this process open.
+fn files_max(cards: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+    // Eventfds, the files of a message, and connections.
+    let others = INTERRUPT_VECTORS_MAX as usize + FDS_MAX + STRAYS_MAX + 2;
+    let limit = limit.unwrap_or(usize::MAX);
+    // Under a very low limit not every client can have all of its eventfds.
+    let left = limit.saturating_sub(FILES_KEPT + cards * others).max(limit / 4);
+    left / cards.max(1)
 }
 
 /// Listens at a path, in the place of a socket that a server has left behind.

@@ -4,10 +4,12 @@
 //! 2. Each request has one reply, unless it says that it wants none; then it has none, not even a refusal.
 //! 3. What is refused has changed nothing.
 //! 4. The device sees ranges inside its regions, and vectors that it has.
+//! 5. The device may take longer over a request than a round of the server. The session [waits](Session::is_waiting) then, and is
+//!    given no other request until the reply to this one is there.
 use super::connection::Message;
 use super::message::{
-    IrqChange, MSIX_IRQ, Map, REGIONS, Refusal, Request, SetIrqs, Unmap, VERSION, access_body, device_body,
-    irq_body, region_body, unmap_body, version_body,
+    Header, IrqChange, MSIX_IRQ, Map, REGIONS, Refusal, Request, SetIrqs, Unmap, VERSION, access_body,
+    device_body, irq_body, region_body, unmap_body, version_body,
 };
 use std::os::fd::OwnedFd;
 
@@ -35,7 +37,7 @@ pub trait Device {
     /// If the addresses are in use, or the file is not fit for it.
     fn map(&mut self, map: &Map, fd: Option<OwnedFd>) -> Result<(), Refusal>;
 
-    /// Ends the accesses to the mappings of a range, of which there may be none.
+    /// Begins to end the accesses to the mappings of a range, of which there may be none.
     ///
     /// # Errors
     /// If a mapping is only partly in the range.
@@ -53,18 +55,20 @@ pub trait Device {
     /// Raises a vector, as if the device did.
     fn raise(&mut self, vector: u32);
 
-    /// Resets the function.
-    ///
-    /// # Errors
-    /// If it does not end.
-    fn reset(&mut self) -> Result<(), Refusal>;
+    /// Begins to reset the function.
+    fn reset(&mut self);
+
+    /// Goes on for a short time with what the last request has begun. Returns its outcome when it is done.
+    fn proceed(&mut self) -> Option<Result<(), Refusal>>;
 }
 
 /// Dialogue with one client.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Session {
     has_version: bool,
     refused: u64,
+    /// The request that the device has begun, and the body of the reply to it.
+    waiting: Option<(Header, Vec<u8>)>,
 }
 
 impl Session {
@@ -73,14 +77,36 @@ impl Session {
         self.refused
     }
 
-    /// Executes a request. Returns the reply, unless the client wants none.
+    /// Returns whether the device still executes a request.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Executes a request. Returns the reply, unless the client wants none, or the session is waiting after this.
     pub fn answer(&mut self, message: Message, device: &mut dyn Device) -> Option<Vec<u8>> {
         let Message { header, body, fds, has_lost_fds } = message;
         let request = match has_lost_fds {
             true => Err(Refusal::Exhausted),
             false => Request::parse(&header, &body),
         };
-        let outcome = request.and_then(|request| self.execute(request, fds, device));
+        match request.and_then(|request| self.execute(request, fds, device)) {
+            Ok(body) => {
+                self.waiting = Some((header, body));
+                self.resume(device)
+            }
+            Err(refusal) => self.reply(&header, Err(refusal)),
+        }
+    }
+
+    /// Goes on with the request that the device executes. Returns the reply, unless the client wants none, or the session is still
+    /// waiting after this.
+    pub fn resume(&mut self, device: &mut dyn Device) -> Option<Vec<u8>> {
+        let outcome = device.proceed()?;
+        let (header, body) = self.waiting.take()?;
+        self.reply(&header, outcome.map(|()| body))
+    }
+
+    fn reply(&mut self, header: &Header, outcome: Result<Vec<u8>, Refusal>) -> Option<Vec<u8>> {
         self.refused += u64::from(outcome.is_err());
         let reply = match outcome {
             Ok(body) => header.reply(&body),
@@ -131,7 +157,10 @@ impl Session {
                 device.map(&map, fd).map(|()| Vec::new())
             }
             Request::Unmap(unmap) => device.unmap(&unmap).map(|()| unmap_body(&unmap)),
-            Request::Reset => device.reset().map(|()| Vec::new()),
+            Request::Reset => {
+                device.reset();
+                Ok(Vec::new())
+            }
         }
     }
 }

@@ -79,6 +79,26 @@ struct Peer {
     recorder: Recorder,
 }
 
+/// What a function-level reset waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResetPhase {
+    /// The answers to register accesses that were made before.
+    Accesses,
+    /// The acknowledgement of the card.
+    Asked,
+    /// Its end.
+    Answered { is_done: bool },
+}
+
+/// A function-level reset that is under way.
+#[derive(Debug)]
+pub struct FunctionReset {
+    card: usize,
+    phase: ResetPhase,
+    /// Time at which the phase ends whatever the card does.
+    end_ps: u64,
+}
+
 /// Kinds of events.
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -484,15 +504,40 @@ impl World {
     /// Resets the function of a card: asks for it, and runs the world until the card says that it is done. Returns whether it has, within
     /// the time that PCI Express gives it.
     pub fn reset_function(&mut self, card: usize) -> bool {
-        self.finish_accesses(card);
-        let end_ps = self.now_ps + FUNCTION_RESET_PS_MAX;
-        self.cards[card].request_reset(self.now_ps, true);
-        while !self.cards[card].reset_is_done() && self.now_ps < end_ps && self.step() {}
-        let is_done = self.cards[card].reset_is_done();
-        self.cards[card].request_reset(self.now_ps, false);
-        // The handshake is over when the card has seen the end of the request.
-        while self.cards[card].reset_is_done() && self.now_ps < end_ps && self.step() {}
-        is_done
+        let mut reset = self.begin_reset(card);
+        loop {
+            if let Some(is_done) = self.continue_reset(&mut reset) {
+                return is_done;
+            }
+            self.step();
+        }
+    }
+
+    /// Begins to reset the function of a card, as [`reset_function`](Self::reset_function) does, without running the world.
+    pub fn begin_reset(&mut self, card: usize) -> FunctionReset {
+        self.wait_for(card);
+        FunctionReset { card, phase: ResetPhase::Accesses, end_ps: self.now_ps + ACCESS_PS_MAX }
+    }
+
+    /// Goes on with a reset after the world has run. Returns whether the card has done it, when that is known.
+    pub fn continue_reset(&mut self, reset: &mut FunctionReset) -> Option<bool> {
+        let now_ps = self.now_ps;
+        let card = &mut self.cards[reset.card];
+        // The phases of a card that does not answer end in time, too.
+        let is_over = now_ps >= reset.end_ps;
+        if reset.phase == ResetPhase::Accesses && (is_over || card.host().registers_under_way() == 0) {
+            card.request_reset(now_ps, true);
+            reset.phase = ResetPhase::Asked;
+            reset.end_ps = now_ps + FUNCTION_RESET_PS_MAX;
+        } else if reset.phase == ResetPhase::Asked && (is_over || card.reset_is_done()) {
+            reset.phase = ResetPhase::Answered { is_done: card.reset_is_done() };
+            card.request_reset(now_ps, false);
+        }
+        match reset.phase {
+            // The handshake is over when the card has seen the end of the request.
+            ResetPhase::Answered { is_done } if is_over || !card.reset_is_done() => Some(is_done),
+            _ => None,
+        }
     }
 
     /// Starts a register access without waiting for it. A posted one has no answer.

@@ -141,7 +141,7 @@ pub fn pass(config: &Config, model: &Model, set: &CaptureSet, trace: &Path) -> R
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let captures = bench.finish();
+    let captures = bench.finish()?;
     print_total(&captures, config.datapath.core_clock_mhz);
     if let Some(expected) = &set.expected {
         let found = Expected {
@@ -330,12 +330,13 @@ impl Bench {
     }
 
     /// Sums up the results of all captures.
-    fn finish(self) -> Captures {
+    fn finish(mut self) -> Result<Captures> {
+        self.trace.finish().context("the capture of what went in and out")?;
         let sum = |value: fn(&CaptureResult) -> u64| self.results.iter().map(value).sum::<u64>();
         let bytes = sum(|result| result.bytes);
         let (receive_cycles, transmit_cycles) =
             (sum(|result| result.receive_cycles), sum(|result| result.transmit_cycles));
-        Captures {
+        Ok(Captures {
             frames: sum(|result| result.frames),
             bytes,
             other_frames: sum(|result| result.other_frames),
@@ -348,7 +349,7 @@ impl Bench {
             receive_gbps: self.gbps(bytes, receive_cycles),
             transmit_gbps: self.gbps(bytes, transmit_cycles),
             each: self.results,
-        }
+        })
     }
 }
 

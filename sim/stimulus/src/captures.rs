@@ -3,15 +3,14 @@ pub mod flow;
 mod format;
 
 use anyhow::{Context, Result, ensure};
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcap::PcapHeader;
 use pcap_file::{DataLink, Endianness, TsResolution};
 use rnic_layout::path::ROCE_PORT;
 use rnic_layout::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
 use rnic_layout::wire::ip::PROTOCOL_UDP;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Endings of the files that [`Capture::read_all`] takes.
 const ENDINGS: [&str; 3] = ["pcap", "pcapng", "cap"];
@@ -109,14 +108,54 @@ fn is_roce(frame: &[u8]) -> bool {
     }
 }
 
-/// A pcap file that is being written, with timestamps in nanoseconds.
-pub struct Trace(PcapWriter<BufWriter<File>>);
+/// Bytes of packets that wait in memory for the next write to a capture.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// The packets of a file that are not written yet. A file that can't be written any more is cut after its last whole packet.
+struct Packets {
+    file: File,
+    bytes: Vec<u8>,
+    /// Ends of the packets in `bytes`.
+    ends: Vec<usize>,
+    /// Bytes of the file before them.
+    before: u64,
+}
+
+impl Packets {
+    fn flush(&mut self) -> std::io::Result<()> {
+        let mut done = 0;
+        while done < self.bytes.len() {
+            match self.file.write(&self.bytes[done..]) {
+                Ok(count) if count > 0 => done += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                outcome => {
+                    let end = self.ends.iter().rfind(|&&end| end <= done).copied().unwrap_or(0);
+                    // A device has no length.
+                    let _ = self.file.set_len(self.before + end as u64);
+                    self.clear();
+                    return Err(outcome.err().unwrap_or_else(|| ErrorKind::WriteZero.into()));
+                }
+            }
+        }
+        self.before += done as u64;
+        self.clear();
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// A pcap file that is being written, with timestamps in nanoseconds. It has whole packets at any time.
+pub struct Trace(Packets);
 
 impl Trace {
     /// Creates the file.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If it cannot be made. A disk that is full is noticed when the first packets are written.
     pub fn create(path: &Path) -> Result<Trace> {
         let header = PcapHeader {
             datalink: DataLink::ETHERNET,
@@ -124,18 +163,46 @@ impl Trace {
             endianness: Endianness::Little,
             ..PcapHeader::default()
         };
-        let file = File::create(path).with_context(|| format!("{}", path.display()))?;
-        Ok(Trace(PcapWriter::with_header(BufWriter::new(file), header)?))
+        let file = File::create(path).with_context(|| path.display().to_string())?;
+        let mut packets = Packets { file, bytes: Vec::new(), ends: Vec::new(), before: 0 };
+        header.write_to(&mut packets.bytes)?;
+        packets.ends.push(packets.bytes.len());
+        Ok(Trace(packets))
     }
 
     /// Appends a frame without FCS. Timestamps must not decrease.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written. It is not written any more then.
     pub fn write(&mut self, nanoseconds: u64, frame: &[u8]) -> Result<()> {
-        let packet = PcapPacket::new(Duration::from_nanos(nanoseconds), frame.len() as u32, frame);
-        self.0.write_packet(&packet)?;
+        let packets = &mut self.0;
+        let seconds =
+            u32::try_from(nanoseconds / 1_000_000_000).context("a capture is as long as 136 years")?;
+        let length = frame.len() as u32;
+        for field in [seconds, (nanoseconds % 1_000_000_000) as u32, length, length] {
+            packets.bytes.extend(field.to_le_bytes());
+        }
+        packets.bytes.extend_from_slice(frame);
+        packets.ends.push(packets.bytes.len());
+        if packets.bytes.len() >= BUFFER_BYTES {
+            packets.flush()?;
+        }
         Ok(())
+    }
+
+    /// Writes the packets that wait in memory, as at the end of a run.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn finish(&mut self) -> Result<()> {
+        Ok(self.0.flush()?)
+    }
+}
+
+impl Drop for Trace {
+    /// A run that fails leaves what it has captured.
+    fn drop(&mut self) {
+        let _ = self.0.flush();
     }
 }
 
@@ -169,6 +236,29 @@ mod tests {
         let ends = "the file ends in the middle, or a length in it is wrong";
         assert_eq!(error_of(&good[..20])?, format!("the file header: {ends}"));
         assert_eq!(error_of(&good[..good.len() - 1])?, format!("packet 1: {ends}"));
+        Ok(())
+    }
+
+    #[test]
+    fn a_capture_has_whole_packets_and_tells_what_it_could_not_write() -> Result<()> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("full.pcap");
+        let mut trace = Trace::create(&path)?;
+        // All that is written from here on fails.
+        trace.0.file = File::open(&path)?;
+        trace.write(1, &[0x11; 60])?;
+        let outcome = trace.finish();
+        ensure!(outcome.is_err(), "the loss is told");
+        ensure!(std::fs::metadata(&path)?.len() == 0);
+
+        let mut trace = Trace::create(&path)?;
+        for index in 0..2000 {
+            trace.write(index, &[index as u8; 60])?;
+        }
+        let bytes = std::fs::metadata(&path)?.len();
+        ensure!(bytes > 24 && (bytes - 24).is_multiple_of(16 + 60), "whole packets at any time");
+        trace.finish()?;
+        ensure!(Capture::read(&path)?.frames.len() == 2000);
         Ok(())
     }
 

@@ -87,7 +87,8 @@ pub struct ReadRelease {
     pub is_dropped: Bit,
 }
 
-/// Duplicates of READs and atomics that were released, and get no answer of their own.
+/// READs and atomics that were released, and get no last response of their own: duplicates that are not answered, and READs whose
+/// answer a replay has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadsWithdrawn {
     /// Index of the queue pair.

@@ -32,7 +32,8 @@
 //!    them, so all that a queue pair sends is in PSN order. One that became a NAK, or that ERR leaves unanswered,
 //!    stays open, so nothing follows that NAK, and nothing passes that READ.
 //! 6. A duplicate READ or atomic is open, too, until it is answered or withdrawn, so that the acknowledgements of
-//!    what the peer sent after it do not overtake its answer (protocol 3.4). It covers no PSN.
+//!    what the peer sent after it do not overtake its answer (protocol 3.4). It covers no PSN. A READ whose answer a replay ends is
+//!    withdrawn; the last response of the replay then closes the replay.
 //! 7. An atomic that was admitted is released whatever becomes of its queue pair, and so is a duplicate, with
 //!    `is_dropped`.
 //! 8. A NAK that fails the queue pair does so when it leaves (protocol 3.6), so earlier replies have left.
@@ -80,7 +81,7 @@ enum Step {
     Setup,
     /// Applies a failed host write.
     Fail,
-    /// The last response of a READ is on its way, or duplicates get no answer.
+    /// The last response of a READ is on its way, or some get none of their own.
     Close,
     /// A reply is owed.
     Owe,
@@ -112,7 +113,7 @@ pub struct Ack {
     pub read_closed: Signal<In, ReadClosed>,
     /// `read_closed` is valid; it is taken in any case.
     pub read_closed_valid: Signal<In, Bit>,
-    /// From the READ responder: duplicates that get no answer; taken in bounded time, whatever the outputs do.
+    /// From the READ responder: what gets no last response of its own; taken in bounded time, whatever the outputs do.
     pub withdrawn: StreamRx<ReadsWithdrawn>,
     /// To the address vector stage; registered.
     pub tx: StreamTx<TransmitRequest>,

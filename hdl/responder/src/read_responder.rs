@@ -43,15 +43,16 @@
 //!    within it. They are answered in the order of the requests. A duplicate of an earlier request, or of a part of
 //!    one, takes the place of the replays that are under way: the peer has gone back again.
 //! 7. A duplicate of a request whose answer has not begun gets no other answer than that one.
-//! 8. Each duplicate that is released is answered by one last response, or leaves by `withdrawn`, or its queue pair
-//!    fails.
+//! 8. Each request and each duplicate that is released is answered by one last response, or leaves by `withdrawn`, or its queue
+//!    pair fails. A replay that sends the last response to a request before its answer does ends that answer: the rest of it is
+//!    not sent, and the request leaves by `withdrawn` (protocol 3.5).
 //! 9. In ERR, INIT and RESET, and after a restart, the requests and replays of the queue pair are dropped with the
 //!    event. But a host write that failed behind released requests makes NAK 0x63 of the first response that is not
 //!    made, in its order, and ERR, which that failure brings, does not drop it. If all are made, there is no NAK here.
 //! 10. Setup events and results are taken within 4 cycles, whatever the outputs do. Requests and releases are too,
 //!     but wait while a duplicate is looked up, and while `withdrawn` is full, which ack takes in any case.
-//! 11. `served` counts READs and atomics that were answered or dropped, for admission, which counts those in
-//!     flight. Replays are not counted (protocol 3.5).
+//! 11. `served` counts READs and atomics whose last response was made for the first time, by their answer or by a replay, or
+//!     that were dropped, for admission, which counts those in flight (protocol 3.5).
 //! 12. `in_flight` counts responses between the ready queue and gather.
 //!
 //! Reset forgets all requests, in 1,024 cycles.
@@ -124,7 +125,7 @@ pub struct ReadResponder {
     pub request: StreamRx<ReadRequest>,
     /// From ack.
     pub release: StreamRx<ReadRelease>,
-    /// To ack: duplicates that get no answer; registered.
+    /// To ack: what was released and gets no last response of its own; registered.
     pub withdrawn: StreamTx<ReadsWithdrawn>,
     /// From atomics: results, those of a queue pair in order; `ready` is a function of registers.
     pub result: StreamRx<AtomicResult>,
@@ -179,16 +180,12 @@ impl Logic for ReadResponder {
         StreamTx::<ReadsWithdrawn>::link(&mut self.withdrawn, &mut self.replays.withdrawn);
         StreamTx::<Response>::join(&mut self.responses.tx, &mut self.sender.response);
         let step = self.sequencer.step.val();
-        let clears = step == Step::Clear;
-        let loads = step == Step::Load;
-        let keeps = step == Step::Keep;
+        let (clears, loads, keeps) = (step == Step::Clear, step == Step::Load, step == Step::Keep);
         let sweep = self.sequencer.sweep.val();
         let queue_pair = self.sequencer.queue_pair.val();
         let is_turns = self.sequencer.is_turns.val();
-        let turn_pair = self.turn.turn_pair.val();
-        let is_replaying = self.turn.is_replaying.val();
-        let event = self.setup.beat.val();
-        let release = self.release.beat.val();
+        let (turn_pair, is_replaying) = (self.turn.turn_pair.val(), self.turn.is_replaying.val());
+        let (event, release) = (self.setup.beat.val(), self.release.beat.val());
         let current = self.turn.current.val();
 
         // What is done next.
@@ -197,7 +194,8 @@ impl Logic for ReadResponder {
         self.sequencer.is_sought.next = self.replays.is_sought.val();
         self.sequencer.may_turn.next = self.ready_pairs.has_head.val() && self.responses.may_turn.val();
         self.sequencer.ready_pair.next = self.ready_pairs.head.val();
-        self.sequencer.may_make.next = self.requests.rx.ready.val() && self.responses.rx.ready.val();
+        self.sequencer.may_make.next =
+            self.requests.rx.ready.val() && self.responses.rx.ready.val() && self.replays.has_room.val();
         let chosen = self.sequencer.chosen.val();
         let reads = self.sequencer.reads.val();
         let looks = step == Step::Look;
@@ -279,8 +277,8 @@ impl Logic for ReadResponder {
         let continues = keeps && (kept.served != released.count || self.replays.remains.val());
         let dropped: Progress = dropped_of(select(is_turns, current, progress), effect.stays_begun);
         let record_pair = select(clears, sweep, select(keeps, turn_pair, queue_pair));
-        let answers = keeps && !is_replaying;
-        self.progresses.write_enable.next = clears || effect.drops || answers;
+        let serves = keeps && self.turn.serves.val();
+        self.progresses.write_enable.next = clears || effect.drops || serves || (keeps && !is_replaying);
         self.progresses.write_address.next = record_pair;
         self.progresses.write_data.next = select(keeps, kept, dropped);
         self.replays.record_address.next = record_pair;
@@ -288,6 +286,8 @@ impl Logic for ReadResponder {
         self.replays.keeps.next = keeps && is_replaying;
         self.replays.kept.next = kept;
         self.replays.is_last.next = self.turn.is_last.val();
+        self.replays.ends_answer.next = serves && is_replaying;
+        self.replays.turn_generation.next = response.generation;
         self.ready_pairs.record_address.next = record_pair;
         self.ready_pairs.change.next = Change {
             forgets: clears || effect.drops,
@@ -301,7 +301,7 @@ impl Logic for ReadResponder {
             goes_on: !self.turn.is_used_up.val(),
             rests: step == Step::Park || (keeps && !continues) || (loads && !has_work),
         };
-        self.has_served.d.next = effect.drops || (answers && self.turn.is_last.val());
+        self.has_served.d.next = effect.drops || serves;
         let count = select(keeps, kept.served, bits::<READ_COUNT_BITS>(0));
         self.served_held.d.next = ReadsServed { queue_pair: record_pair, count };
         self.served.next = self.served_held.q.val();

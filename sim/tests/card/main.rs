@@ -15,6 +15,7 @@ mod function;
 mod hosts;
 mod keys;
 mod lives;
+mod lost_responses;
 mod middle;
 mod resize;
 mod shared;
@@ -310,7 +311,17 @@ fn completion_queues_are_resized(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// A response is lost while as many READs and atomics are under way as the peer takes.
+fn lost_responses_refuse_no_read(width_bits: u32) -> Result<()> {
+    let options = [CardOptions::standard(width_bits); 2];
+    let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 7)?;
+    judged(&world, lost_responses::run(&world, functions))?;
+    lock(&world).finish()?;
+    Ok(())
+}
+
 at_both_widths! {
+    lost_responses_refuse_no_read: lost_responses_refuse_no_read_at_64_bits, lost_responses_refuse_no_read_at_512_bits;
     completion_queues_are_resized: completion_queues_are_resized_at_64_bits, completion_queues_are_resized_at_512_bits;
     numbers_are_reused_at_once: numbers_are_reused_at_once_at_64_bits, numbers_are_reused_at_once_at_512_bits;
     a_card_waits_for_its_right: a_card_waits_for_its_right_at_64_bits, a_card_waits_for_its_right_at_512_bits;

@@ -26,7 +26,7 @@ pub(super) const COUNT_BITS: usize = 32;
 /// the wire.
 pub(super) const OPEN_BITS: usize = 10;
 
-/// READs and atomics that are not open any more: one that is answered to its end, or duplicates that get no answer.
+/// READs and atomics that are not open any more: one that is answered to its end, or those that get no last response of their own.
 #[kernel]
 pub(super) fn ended_of(has_closed: Bit, closed: ReadClosed, withdrawn: ReadsWithdrawn) -> ReadsWithdrawn {
     let one = ReadsWithdrawn {
@@ -83,7 +83,7 @@ pub(super) struct ReplyRecord {
 pub(super) struct Change {
     /// A host write of the queue pair has failed.
     pub is_hit: Bit,
-    /// The last response of a READ or an atomic is on its way, or duplicates get no answer.
+    /// The last response of a READ or an atomic is on its way, or some get none of their own.
     pub closes: Bit,
     /// A READ or an atomic is released.
     pub releases: Bit,

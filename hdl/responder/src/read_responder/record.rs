@@ -226,7 +226,7 @@ pub(super) fn goes_on(progress: Progress, replay: Replay) -> Bit {
 /// Gives the request of a turn; a replay has an MSN of its own, and may end before the request does.
 #[kernel]
 pub(super) fn slot_of_turn(slot: Slot, replay: Replay) -> Slot {
-    let ends_early = replay.is_active && !replay.is_whole;
+    let ends_early = replay.is_active && !replay.reaches_end;
     Slot {
         msn: select(replay.is_active, replay.msn, slot.msn),
         length: select(ends_early, replay.end, slot.length),

@@ -47,6 +47,8 @@ pub(super) struct Found {
     pub slot: Bits<READ_SLOT_BITS>,
     /// The whole request is asked for.
     pub is_whole: Bit,
+    /// The last response that is asked for is the last one to the request.
+    pub reaches_end: Bit,
     /// Bytes of the request before the first one that is asked for.
     pub bytes: Bits<32>,
     /// Responses to the request before the first one.
@@ -63,7 +65,7 @@ pub(super) struct Replay {
     /// Slot of the request that is answered again.
     pub slot: Bits<READ_SLOT_BITS>,
     /// It is answered to its end, else up to `end`.
-    pub is_whole: Bit,
+    pub reaches_end: Bit,
     /// Bytes of the request up to the last one that is asked for.
     pub end: Bits<32>,
     /// Bytes of the request before the next response.
@@ -144,13 +146,15 @@ pub(super) fn contains(measured: Measured, again: ReadRequest) -> Bit {
 #[kernel]
 pub(super) fn found_of(measured: Measured, again: ReadRequest, slot: Bits<READ_SLOT_BITS>) -> Found {
     let begins = !measured.packets.any() && (again.is_atomic || !measured.bytes.any());
+    let end = measured.bytes + again.length;
     Found {
         is_found: true,
         slot,
         is_whole: again.is_atomic || (begins && again.length == measured.length),
+        reaches_end: again.is_atomic || (measured.last == measured.span && end == measured.length),
         bytes: select(again.is_atomic, bits::<32>(0), measured.bytes),
         packets: measured.packets,
-        end: measured.bytes + again.length,
+        end,
     }
 }
 
@@ -160,6 +164,14 @@ pub(super) fn has_begun(slot: Bits<READ_SLOT_BITS>, noted: Bits<READ_COUNT_BITS>
     let distance = slot - progress.served.get_bits::<READ_SLOT_BITS>(0);
     let is_open = bit_cast::<READ_COUNT_BITS, READ_SLOT_BITS>(distance) < noted - progress.served;
     !is_open || (!distance.any() && progress.packets.any())
+}
+
+/// Says whether the last response of a replay is the first one to the last PSN of its request: the answer to the request has
+/// begun, and has not ended. After a failed write the replay ends in a NAK (protocol 3.5).
+#[kernel]
+pub(super) fn ends_answer(write_failed: Bit, replay: Replay, progress: Progress) -> Bit {
+    let is_oldest = replay.slot == progress.served.get_bits::<READ_SLOT_BITS>(0);
+    !write_failed && replay.is_active && replay.reaches_end && is_oldest && progress.packets.any()
 }
 
 /// Says whether the request of a slot came after that of another; `noted` requests were stored.
@@ -210,7 +222,7 @@ pub(super) fn replay_after(replay: Replay, action: Action, found: Found, msn: Bi
         Action::Begin => Replay {
             is_active: true,
             slot: found.slot,
-            is_whole: found.is_whole,
+            reaches_end: found.reaches_end,
             end: found.end,
             bytes: found.bytes,
             packets: found.packets,
@@ -267,7 +279,7 @@ fn next_of(replay: Replay) -> Replay {
     Replay {
         is_active: replay.waiting.any(),
         slot,
-        is_whole: true,
+        reaches_end: true,
         bytes: bits::<32>(0),
         packets: bits::<24>(0),
         goes_on: false,
@@ -347,22 +359,25 @@ mod tests {
         };
         let rest =
             ReadRequest { psn: bits(0), address: bits(0xffff_f000 + 2048), length: bits(1452), ..whole };
-        let found = |is_whole, bytes: u64, packets: u64, end: u64| Found {
+        let found = |[is_whole, reaches_end]: [bool; 2], bytes: u64, packets: u64, end: u64| Found {
             is_found: true,
             slot: bits(5),
             is_whole,
+            reaches_end,
             bytes: bits(bytes),
             packets: bits(packets),
             end: bits(end),
         };
         for (again, expected) in [
-            (whole, Some(found(true, 0, 0, 3500))),
-            (rest, Some(found(false, 2048, 2, 3500))),
+            (whole, Some(found([true, true], 0, 0, 3500))),
+            (rest, Some(found([false, true], 2048, 2, 3500))),
             (
                 ReadRequest { last_psn: bits(0), length: bits(1000), ..rest },
-                Some(found(false, 2048, 2, 3048)),
+                Some(found([false, false], 2048, 2, 3048)),
             ),
-            (ReadRequest { length: bits(3499), ..whole }, Some(found(false, 0, 0, 3499))),
+            (ReadRequest { length: bits(3499), ..whole }, Some(found([false, false], 0, 0, 3499))),
+            // PSNs and bytes of different responses.
+            (ReadRequest { last_psn: bits(0), ..rest }, Some(found([false, false], 2048, 2, 3500))),
             (ReadRequest { psn: bits(0xff_fffd), ..whole }, None),
             (ReadRequest { last_psn: bits(2), ..rest }, None),
             (ReadRequest { psn: bits(2), last_psn: bits(3), ..rest }, None),
@@ -390,8 +405,8 @@ mod tests {
             let measured = measure(again, atomic);
             assert_eq!(contains(measured, again), is_contained, "{again:?}");
             if is_contained {
-                assert!(found_of(measured, again, bits(5)).is_whole);
-                assert_eq!(found_of(measured, again, bits(5)).bytes, bits(0));
+                let found = found_of(measured, again, bits(5));
+                assert!(found.is_whole && found.reaches_end && !found.bytes.any());
             }
         }
     }
@@ -417,6 +432,30 @@ mod tests {
         ] {
             let progress = Progress { served: bits(served), packets: bits(packets), ..Progress::default() };
             assert_eq!(has_begun(bits(slot), bits(noted), progress), expected, "{slot} {noted} {served}");
+        }
+    }
+
+    /// Protocol 3.5: a response to the last PSN serves a READ, unless there was one before.
+    #[test]
+    fn a_replay_to_the_last_response_ends_the_answer_that_has_begun() {
+        let to_the_end = Replay { is_active: true, slot: bits(2), reaches_end: true, ..Replay::default() };
+        let progress = |served, packets| Progress {
+            served: bits(served),
+            packets: bits(packets),
+            ..Progress::default()
+        };
+        for (write_failed, replay, progress, expected) in [
+            (false, to_the_end, progress(2, 1), true),
+            (false, to_the_end, progress(18, 64), true),
+            (true, to_the_end, progress(2, 1), false),
+            (false, Replay { is_active: false, ..to_the_end }, progress(2, 1), false),
+            (false, Replay { reaches_end: false, ..to_the_end }, progress(2, 1), false),
+            (false, Replay { slot: bits(1), ..to_the_end }, progress(2, 1), false),
+            (false, to_the_end, progress(3, 1), false),
+            // Sixteen newer requests have been answered, and none comes after them.
+            (false, to_the_end, progress(18, 0), false),
+        ] {
+            assert_eq!(ends_answer(write_failed, replay, progress), expected, "{replay:?} {progress:?}");
         }
     }
 
@@ -470,6 +509,7 @@ mod tests {
             is_found: true,
             slot: bits(9),
             is_whole: false,
+            reaches_end: true,
             bytes: bits(256),
             packets: bits(1),
             end: bits(700),
@@ -477,6 +517,7 @@ mod tests {
         let begun = Replay {
             is_active: true,
             slot: bits(9),
+            reaches_end: true,
             end: bits(700),
             bytes: bits(256),
             packets: bits(1),
@@ -515,7 +556,7 @@ mod tests {
             if let Some(next) = next {
                 assert_eq!(after.slot, bits(next), "{slot} {waiting:#x}");
                 assert_eq!(after.waiting, bits(waiting & !(1 << next)));
-                assert!(after.is_whole && !after.goes_on && !after.bytes.any() && !after.packets.any());
+                assert!(after.reaches_end && !after.goes_on && !after.bytes.any() && !after.packets.any());
                 assert_eq!(after.msn, bits(7));
             }
             let same = replay_after_turn(before, bits(1024), bits(4), false);

@@ -10,7 +10,8 @@
 //!
 //! 1. A queue pair has at most one replay under way, and behind it those of later requests, in their order. A
 //!    duplicate of an earlier request takes the place of all of them (protocol 3.4).
-//! 2. Each duplicate that was released is answered by a last response, or withdrawn, or its queue pair fails.
+//! 2. Each duplicate that was released is answered by a last response, or withdrawn, or its queue pair fails. A request whose
+//!    answer a replay ends has no last response of its own, and is withdrawn too (protocol 3.5).
 //! 3. A release of a duplicate that is not dropped is looked up (`begins_search`) before it `repeats`.
 //! 4. At most one of `repeats`, `stores` and `keeps` follows a read, for the queue pair that was read.
 use super::finder::{DUPLICATE_COUNT, Finder};
@@ -23,7 +24,7 @@ use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{READ_COUNT_BITS, ReadRequest, ReadsWithdrawn};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS};
 
 /// Keeps replays.
 #[derive(Default, LogicBlock, Registers)]
@@ -75,6 +76,10 @@ pub(super) struct ReplayTable {
     pub kept: Signal<In, Progress>,
     /// The last response was made.
     pub is_last: Signal<In, Bit>,
+    /// It ends the answer to the request, too.
+    pub ends_answer: Signal<In, Bit>,
+    /// Generation of the queue pair of the turn.
+    pub turn_generation: Signal<In, Bits<GENERATION_BITS>>,
 
     /// The record that was read.
     pub replay: Signal<Out, Replay>,
@@ -88,13 +93,15 @@ pub(super) struct ReplayTable {
     pub is_answered: Signal<Out, Bit>,
     /// Nothing is noted of a duplicate.
     pub is_unknown: Signal<Out, Bit>,
+    /// There is room for `ends_answer`.
+    pub has_room: Signal<Out, Bit>,
     /// There is room for `stores`, and no duplicate is looked up.
     pub may_store: Signal<Out, Bit>,
     /// There is a duplicate and room for `repeats`, and it is not being looked up.
     pub may_repeat: Signal<Out, Bit>,
     /// It was looked up.
     pub is_sought: Signal<Out, Bit>,
-    /// To ack: duplicates that get no answer; registered.
+    /// To ack: what gets no last response of its own; registered.
     pub withdrawn: StreamTx<ReadsWithdrawn>,
     /// Duplicates that were not looked up.
     pub duplicates: Signal<Out, Bits<DUPLICATE_COUNT>>,
@@ -156,16 +163,18 @@ impl Logic for ReplayTable {
             select(stores, stored, turned)
         };
 
+        let ends_answer = self.ends_answer.val();
         let withdrawn = select(repeats, withdrawn_by(action, replay), bits::<READ_COUNT_BITS>(1));
-        self.withdrawals.rx.valid.next = (repeats && withdrawn.any()) || ends_one;
+        self.withdrawals.rx.valid.next = (repeats && withdrawn.any()) || ends_one || ends_answer;
         self.withdrawals.rx.beat.next = ReadsWithdrawn {
             queue_pair: self.record_address.val(),
-            generation: life.generation,
+            generation: select(ends_answer, self.turn_generation.val(), life.generation),
             count: withdrawn,
         };
         let has_room = self.withdrawals.rx.ready.val();
         let is_idle = self.finder.is_idle.val();
         let is_done = self.finder.is_done.val();
+        self.has_room.next = has_room;
         self.may_store.next = has_room && is_idle;
         self.may_repeat.next = has_room && self.finder.has_head.val() && (is_idle || is_done);
         self.is_sought.next = is_done;

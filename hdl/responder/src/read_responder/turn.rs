@@ -12,12 +12,13 @@
 //! 1. All outputs are functions of registers.
 //! 2. A turn answers the replay of the queue pair, if it has one, or else its oldest request. What short answers leave
 //!    of a quantum, in bytes as they are on the wire, is for the next one.
-//! 3. After a failed write, the only response of a turn has no payload, and ends its request.
+//! 3. A replay whose last response is the first to the last PSN of its request ends the answer to that request, too.
+//! 4. After a failed write, the only response of a turn has no payload, and ends its request.
 use super::record::{
     Life, Place, Progress, Response, Slot, UNIT_COUNT_BITS, Value, access_request_of, goes_on, is_quantum,
     progress_after_turn, progress_of_turn, response_of, slot_of_turn, turn_packets, units_of, value_of,
 };
-use super::replay::Replay;
+use super::replay::{Replay, ends_answer};
 use rnic_kernel::prelude::*;
 use rnic_messages::path::pmtu_bytes;
 use rnic_messages::protect::AccessRequest;
@@ -67,9 +68,11 @@ pub(super) struct Turn {
     pub ends_turn: Signal<Out, Bit>,
     /// The queue pair has had a quantum.
     pub is_used_up: Signal<Out, Bit>,
-    /// The last response that was measured is the last one to its request.
+    /// The last response that was measured is the last one to its request, or of its replay.
     pub is_last: Signal<Out, Bit>,
-    /// Progress of the queue pair after the turn; of a turn that answers a replay, its place in the request.
+    /// With that response the oldest request is answered.
+    pub serves: Signal<Out, Bit>,
+    /// Progress of the queue pair after the turn; of a turn that answers a replay and does not serve, its place in the request.
     pub progress_after: Signal<Out, Progress>,
 
     turn_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
@@ -77,6 +80,8 @@ pub(super) struct Turn {
     progress_held: DFF<Progress>,
     replay_held: DFF<Replay>,
     goes_on_held: DFF<Bit>,
+    /// The replay ends the answer to the oldest request.
+    ends_answer_held: DFF<Bit>,
     slot_held: DFF<Slot>,
     value_held: DFF<Value>,
     /// Bytes of the request for which no response is made.
@@ -106,6 +111,8 @@ impl Logic for Turn {
             self.progress_held.d.next = progress_of_turn(self.progress.val(), self.replay.val());
             self.replay_held.d.next = self.replay.val();
             self.goes_on_held.d.next = goes_on(self.progress.val(), self.replay.val());
+            self.ends_answer_held.d.next =
+                ends_answer(self.life.val().write_failed, self.replay.val(), self.progress.val());
             self.packets_left.d.next = turn_packets(self.life.val().path_mtu);
             self.units.d.next = select(self.goes_on.val(), self.units.q.val(), bits::<UNIT_COUNT_BITS>(0));
         }
@@ -140,7 +147,9 @@ impl Logic for Turn {
         self.ends_turn.next = is_last || self.packets_left.q.val() == 1;
         self.is_used_up.next = is_quantum(self.units.q.val());
         self.is_last.next = is_last;
+        let serves = is_last && (!replay.is_active || self.ends_answer_held.q.val());
         let answered = progress_after_turn(current, slot.is_atomic, is_last);
-        self.progress_after.next = select(replay.is_active, current, answered);
+        self.serves.next = serves;
+        self.progress_after.next = select(replay.is_active && !serves, current, answered);
     }
 }

@@ -17,6 +17,7 @@ use rnic_messages::read::{
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 const ACK: u8 = 0x1f;
 const NAK_ACCESS: u8 = 0x62;
@@ -44,6 +45,8 @@ struct Owed {
     key: u32,
     bytes: u32,
     ends: bool,
+    /// Its request, by its place in the history.
+    request: usize,
     /// Index of an atomic among those of its queue pair.
     atomic: Option<usize>,
 }
@@ -72,6 +75,16 @@ struct Again {
     /// Responses that are owed, if it is noted, and how many of them were sent.
     packets: Vec<Owed>,
     sent: usize,
+    /// The last of them is the last one to the request.
+    reaches_end: bool,
+}
+
+/// A duplicate that is not released: whose it is, and what it asks for.
+struct AgainDue {
+    number: u16,
+    generation: u8,
+    packets: Vec<Owed>,
+    reaches_end: bool,
 }
 
 /// A queue pair from one restart to the next.
@@ -97,6 +110,11 @@ struct Life {
     answered_again: u32,
     withdrawn: u32,
     current_again: u32,
+    /// Requests whose last response was sent, by their answer or by a replay.
+    finished: u32,
+    /// Answers that a replay has ended, and their responses that were not sent.
+    cut: u32,
+    skipped: usize,
     /// Access requests of responses that were not sent yet.
     asked: VecDeque<AccessRequest>,
     answers: VecDeque<AccessAnswer>,
@@ -109,8 +127,16 @@ struct Life {
     sent: usize,
 }
 
-/// The responses to a READ, or to a part of one.
-fn responses(psn: u32, msn: u32, key: u32, address: u64, length: u32, pmtu: u32) -> Vec<Owed> {
+/// The responses to a request, or to a part of one.
+fn responses(
+    request: usize,
+    psn: u32,
+    msn: u32,
+    key: u32,
+    address: u64,
+    length: u32,
+    pmtu: u32,
+) -> Vec<Owed> {
     let count = psn_count(length, pmtu);
     let packets = (0..count).map(|index| Owed {
         operation: match (index, index + 1 == count) {
@@ -125,6 +151,7 @@ fn responses(psn: u32, msn: u32, key: u32, address: u64, length: u32, pmtu: u32)
         key,
         bytes: pmtu.min(length - index * pmtu),
         ends: index + 1 == count,
+        request,
         atomic: None,
     });
     packets.collect()
@@ -143,9 +170,27 @@ impl Life {
         let current = self.current_again;
         let is_next = |again: &Again| again.packets.get(again.sent).is_some_and(is_it);
         let goes_on = |again: &Again| again.order == current && again.sent > 0 && is_next(again);
+        // Of two duplicates with the same first response, it shows only later which one is answered.
+        let under_way = self.again.iter().position(|again| again.order == current && again.sent > 0);
+        if let Some(place) = under_way.filter(|&place| !goes_on(&self.again[place])) {
+            let (first, sent) = (self.again[place].packets[0].psn, self.again[place].sent);
+            let is_other = |again: &Again| {
+                let begins = again.packets.first().is_some_and(|owed| owed.psn == first);
+                again.order != current && begins && again.packets.get(sent).is_some_and(is_it)
+            };
+            if let Some(other) = self.again.iter().rposition(is_other) {
+                self.again[place].sent = 0;
+                self.again[other].sent = sent;
+                self.current_again = self.again[other].order;
+            }
+        }
+        let current = self.current_again;
+        let goes_on = |again: &Again| again.order == current && again.sent > 0 && is_next(again);
         if self.owed.front().is_some_and(is_it) && !self.again.iter().any(goes_on) {
             self.sent += 1;
-            return (self.owed.pop_front().expect("it is there"), false);
+            let owed = self.owed.pop_front().expect("it is there");
+            self.finished += u32::from(owed.ends);
+            return (owed, false);
         }
         let goes_on = self.again.iter().position(goes_on);
         let begins = |again: &Again| again.sent == 0 && is_next(again);
@@ -158,9 +203,22 @@ impl Life {
         again.sent += 1;
         if owed.ends {
             self.answered_again += 1;
-            self.again.remove(place);
+            if self.again.remove(place).reaches_end {
+                self.end_answer(owed.request);
+            }
         }
         (owed, true)
+    }
+
+    /// The last response to a request was sent. If its answer is under way, the rest of that is not sent (protocol 3.5).
+    fn end_answer(&mut self, request: usize) {
+        let rest = self.owed.iter().take_while(|owed| owed.request == request).count();
+        if rest > 0 {
+            self.owed.drain(..rest);
+            self.skipped += rest;
+            self.cut += 1;
+            self.finished += 1;
+        }
     }
 }
 
@@ -176,8 +234,8 @@ struct World {
     jobs: Source<ReadRequest>,
     releases: Source<ReadRelease>,
     withdrawn: Sink<ReadsWithdrawn>,
-    /// Duplicates that are not released, in their order: whose they are, and the responses that they ask for.
-    again_due: VecDeque<(u16, u8, Vec<Owed>)>,
+    /// Duplicates that are not released, in their order.
+    again_due: VecDeque<AgainDue>,
     results: Source<AtomicResult>,
     /// Queue pairs whose results are in the source, and results that are still due.
     results_offered: VecDeque<(u16, u8, usize)>,
@@ -186,6 +244,8 @@ struct World {
     lost: Source<GatherFailure>,
     requests: Sink<AccessRequest>,
     gather: Sink<GatherCommand>,
+    /// Gather takes nothing.
+    holds_gather: bool,
     failures: Sink<QpNotice>,
     due: VecDeque<(u64, AccessAnswer)>,
     cycle: u64,
@@ -196,6 +256,8 @@ struct World {
     answered: usize,
     /// NAKs of failed writes.
     ended: usize,
+    /// Answers that a replay has ended.
+    cut: u32,
     /// Responses to duplicates, and duplicates that were counted as answered and as not noted.
     sent_again: usize,
     duplicates: [u64; 2],
@@ -221,6 +283,7 @@ impl World {
             lost: Source::of_tokens([], stalls),
             requests: Sink::new(stalls),
             gather: Sink::new(stalls),
+            holds_gather: false,
             failures: Sink::new(stalls),
             due: VecDeque::new(),
             cycle: 0,
@@ -229,6 +292,7 @@ impl World {
             naks: [0; 2],
             answered: 0,
             ended: 0,
+            cut: 0,
             sent_again: 0,
             duplicates: [0; 2],
         };
@@ -299,6 +363,7 @@ impl World {
             key: 0,
             bytes: 0,
             ends: true,
+            request: life.history.len(),
             atomic: Some(life.atomics.len()),
         }];
         life.atomics.push(Found {
@@ -331,7 +396,7 @@ impl World {
         let count = psn_count(length, pmtu);
         life.msn = (life.msn + 1) & 0xff_ffff;
         let (psn, msn) = (life.psn, life.msn);
-        let packets = responses(psn, msn, key, address, length, pmtu);
+        let packets = responses(life.history.len(), psn, msn, key, address, length, pmtu);
         life.psn = (psn + count) & 0xff_ffff;
         life.stored += 1;
         let request = ReadRequest {
@@ -351,13 +416,13 @@ impl World {
         self.jobs.push(request);
     }
 
-    /// The peer asks again for request `index` of a queue pair, from response `from` on, if that is what the request had; or, with
-    /// `is_wrong`, with another key or PSN.
-    fn store_again(&mut self, number: u16, index: usize, from: u32, is_wrong: bool) {
+    /// The peer asks again for these responses to request `index` of a queue pair; or, with `is_wrong`, with another key or PSN.
+    fn store_again(&mut self, number: u16, index: usize, asked: Range<u32>, is_wrong: bool) {
         let generation = self.generations[&number];
         let life = self.life(number);
         let pmtu = 128 << life.path_mtu;
         let Stored { mut request, mut packets } = life.history[index].clone();
+        let reaches_end = asked.end as usize == packets.len();
         (request.is_again, request.msn) = (true, bits(life.msn.into()));
         if request.is_atomic {
             if is_wrong {
@@ -366,20 +431,22 @@ impl World {
             }
         } else {
             let (psn, key) = (request.psn.to_u64() as u32, request.key.to_u64() as u32);
-            let skipped = from * pmtu;
-            let length = request.length.to_u64() as u32 - skipped;
-            request.psn = bits(((psn + from) & 0xff_ffff).into());
+            let skipped = asked.start * pmtu;
+            let length = (asked.end * pmtu).min(request.length.to_u64() as u32) - skipped;
+            let first = (psn + asked.start) & 0xff_ffff;
+            request.psn = bits(first.into());
+            request.last_psn = bits(((psn + asked.end - 1) & 0xff_ffff).into());
             request.address = request.address + u64::from(skipped);
             request.length = bits(length.into());
             let address = request.address.to_u64();
-            packets = responses((psn + from) & 0xff_ffff, packets[0].msn, key, address, length, pmtu);
+            packets = responses(index, first, packets[0].msn, key, address, length, pmtu);
             if is_wrong {
                 request.key = request.key ^ 1;
                 packets.clear();
             }
         }
         self.jobs.push(request);
-        self.again_due.push_back((number, generation, packets));
+        self.again_due.push_back(AgainDue { number, generation, packets, reaches_end });
     }
 
     /// Ack releases the oldest duplicate, and drops it if its queue pair was restarted or has failed.
@@ -387,13 +454,14 @@ impl World {
         if !self.jobs.is_done() || !self.setup.is_done() {
             return;
         }
-        let Some((number, generation, packets)) = self.again_due.pop_front() else { return };
+        let Some(due) = self.again_due.pop_front() else { return };
+        let AgainDue { number, generation, packets, reaches_end } = due;
         let is_dropped = self.generations[&number] != generation || self.life(number).write_failed;
         if !is_dropped {
             let life = self.life(number);
             life.released_again += 1;
             let order = life.released_again;
-            life.again.push(Again { order, packets, sent: 0 });
+            life.again.push(Again { order, packets, sent: 0, reaches_end });
         }
         self.releases.push(ReadRelease {
             queue_pair: bits(number.into()),
@@ -466,6 +534,9 @@ impl World {
         self.lost.drive(&mut block.lost, random);
         self.requests.drive(&mut block.access_request, random);
         self.gather.drive(&mut block.gather, random);
+        if self.holds_gather {
+            block.gather.ready.next = false;
+        }
         self.failures.drive(&mut block.failure, random);
         self.withdrawn.drive(&mut block.withdrawn, random);
         self.bench.settle();
@@ -491,21 +562,6 @@ impl World {
         self.duplicates[0] += u64::from(block.counts.val().duplicate_request);
         self.duplicates[1] += u64::from(block.counts.val().duplicate_dropped);
         let served = block.served_valid.val().then(|| block.served.val());
-        if let Some(request) = request {
-            self.take_request(request);
-        }
-        if let Some(command) = command {
-            self.take_command(command);
-        }
-        if let Some(failure) = failure {
-            self.take_failure(failure);
-        }
-        if let Some(withdrawn) = withdrawn {
-            let whose = (withdrawn.queue_pair.to_u64() as u16, withdrawn.generation.to_u64() as u8);
-            let life = self.lives.get_mut(&whose).expect("it lived");
-            life.withdrawn += withdrawn.count.to_u64() as u32;
-            assert!(life.withdrawn + life.answered_again <= life.released_again && withdrawn.count.any());
-        }
         // While an event is on its way, they are those of the life before it.
         let is_told = |served: &ReadsServed| !self.commanded.contains(&(served.queue_pair.to_u64() as u16));
         if let Some(served) = served.filter(is_told) {
@@ -520,6 +576,22 @@ impl World {
                 );
                 life.served += news;
             }
+        }
+        if let Some(request) = request {
+            self.take_request(request);
+        }
+        if let Some(command) = command {
+            self.take_command(command);
+        }
+        if let Some(failure) = failure {
+            self.take_failure(failure);
+        }
+        if let Some(withdrawn) = withdrawn {
+            let whose = (withdrawn.queue_pair.to_u64() as u16, withdrawn.generation.to_u64() as u8);
+            let life = self.lives.get_mut(&whose).expect("it lived");
+            life.withdrawn += withdrawn.count.to_u64() as u32;
+            let most = life.released_again + life.released;
+            assert!(life.withdrawn + life.answered_again <= most && withdrawn.count.any());
         }
         self.bench.tick();
         self.cycle += 1;
@@ -574,8 +646,17 @@ impl World {
             life.has_failed = true;
             return;
         }
+        let cut_before = life.cut;
         let (owed, is_again) = life.next(headers.opcode.to_u64(), psn);
         self.sent_again += usize::from(is_again);
+        self.cut += life.cut - cut_before;
+        // A peer that has the last response may send its next READ (protocol 2.3).
+        let is_counted = self.commanded.contains(&number) || life.served >= life.finished;
+        assert!(
+            is_counted,
+            "{} are served when the last response of {} has left",
+            life.served, life.finished
+        );
         // The MSN of an answer to a duplicate is that of the card when the newest one came.
         let msn_fits = msn == owed.msn || (is_again && (owed.msn..=life.msn).contains(&msn));
         let found = owed.atomic.map(|atomic| life.atomics[atomic]);
@@ -645,7 +726,7 @@ impl World {
         let is_served = |life: &Life| {
             // ERR keeps the NAK of a failed write.
             let lives = (life.state != Some(QpState::Error) || life.write_failed) && !life.has_failed;
-            let is_answered = life.answered_again + life.withdrawn == life.released_again;
+            let is_answered = life.answered_again + life.withdrawn == life.released_again + life.cut;
             !lives || (life.owed.is_empty() && life.asked.is_empty() && (is_answered || life.write_failed))
         };
         let mut current =
@@ -684,7 +765,8 @@ impl World {
         for &number in &QUEUE_PAIRS {
             let life = self.life(number);
             if life.state != Some(QpState::Error) && !life.has_failed {
-                assert_eq!((life.served, life.sent), (life.released, life.released_owed));
+                assert_eq!((life.served, life.finished), (life.released, life.released));
+                assert_eq!(life.sent + life.skipped, life.released_owed);
             }
         }
     }
@@ -692,7 +774,7 @@ impl World {
 
 #[test]
 fn every_read_is_answered_once_and_in_order() {
-    let (mut naks, mut sent, mut answered, mut ended, mut again) = ([0; 2], 0, 0, 0, [0; 3]);
+    let (mut naks, mut sent, mut answered, mut ended, mut cut, mut again) = ([0; 2], 0, 0, 0, 0, [0; 3]);
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
         for round in 0..3 {
@@ -736,13 +818,18 @@ fn every_read_is_answered_once_and_in_order() {
                 }
                 let released = world.life(number).released as usize;
                 if world.random.random_bool(0.03) && released > 0 && world.may_store(number) {
-                    // Mostly one of the last, from its beginning or not.
+                    // The one that is answered, or mostly one of the last, from its beginning or not.
                     let back = if world.random.random() { 3 } else { 24 };
-                    let index = released - world.random.random_range(1..=released.min(back));
+                    let last = released - world.random.random_range(1..=released.min(back));
+                    let is_early = world.random.random_bool(0.5);
+                    let answered = world.life(number).owed.front().map(|owed| owed.request);
+                    let index = answered.filter(|_| is_early).unwrap_or(last);
                     let count = world.life(number).history[index].packets.len() as u32;
                     let from = if world.random.random() { 0 } else { world.random.random_range(0..count) };
+                    let is_part = world.random.random_bool(0.2);
+                    let end = if is_part { world.random.random_range(from + 1..=count) } else { count };
                     let is_wrong = world.random.random_bool(0.1);
-                    world.store_again(number, index, from, is_wrong);
+                    world.store_again(number, index, from..end, is_wrong);
                 }
                 if world.random.random_bool(0.1) {
                     world.release_again();
@@ -755,6 +842,7 @@ fn every_read_is_answered_once_and_in_order() {
         sent += world.gather.received.len();
         answered += world.answered;
         ended += world.ended;
+        cut += world.cut;
         again = [
             again[0] + world.sent_again as u64,
             again[1] + world.duplicates[0],
@@ -762,11 +850,61 @@ fn every_read_is_answered_once_and_in_order() {
         ];
     }
     println!(
-        "{sent} packets, {answered} of atomics, {naks:?} NAKs, {ended} of failed writes, {again:?} again"
+        "{sent} packets, {answered} of atomics, {naks:?} NAKs, {ended} of failed writes, {again:?} again, {cut} ended by it"
     );
     assert!(again.iter().all(|&count| count > 50), "duplicates were answered and dropped: {again:?}");
     assert!(sent > 2_000 && answered > 300 && naks.iter().all(|&count| count > 3), "{sent}, {naks:?}");
-    assert!(ended > 0, "no write failed");
+    assert!(ended > 0 && cut > 3, "{ended} writes failed, {cut} answers were ended by a replay");
+}
+
+/// Protocol 3.5: a replay to the last response ends the answer that is under way, and the next READ may come before that response
+/// leaves. One that ends before it, by a packet or by many, leaves the answer as it was.
+#[test]
+fn a_replay_ends_the_answer_that_it_overtakes() {
+    for (stalls, number) in Stalls::ALL.into_iter().zip(QUEUE_PAIRS) {
+        for (length, asked, is_cut) in [
+            (16_384, 3..16, false),
+            (40_000, 3..40, true),
+            (40_000, 0..40, true),
+            (200_000, 10..196, true),
+            (200_000, 195..196, true),
+            (200_000, 3..195, false),
+            (200_000, 3..40, false),
+        ] {
+            let mut world = World::new(stalls);
+            while world.life(number).path_mtu != PathMtu::Bytes1024 as u32 {
+                world.restart(number);
+            }
+            while !world.setup.is_done() {
+                world.step();
+            }
+            for length in [length, 2_000] {
+                world.store(number, length);
+            }
+            world.store_atomic(number);
+            while !world.jobs.is_done() {
+                world.step();
+            }
+            // The answer stops after two turns of 16 KiB, until the responses leave.
+            world.holds_gather = true;
+            world.release(number);
+            (0..300).for_each(|_| world.step());
+            world.store_again(number, 0, asked.clone(), false);
+            while !world.jobs.is_done() {
+                world.step();
+            }
+            world.release_again();
+            world.release(number);
+            world.release(number);
+            (0..300).for_each(|_| world.step());
+            world.holds_gather = false;
+            world.comes_to_rest();
+            assert_eq!(world.cut, u32::from(is_cut), "{asked:?} of {length} bytes");
+            let life = world.life(number);
+            let (withdrawn, sent_again) = (life.withdrawn, world.sent_again);
+            assert_eq!((withdrawn, sent_again), (u32::from(is_cut), asked.len()), "{asked:?}");
+        }
+    }
 }
 
 /// A write fails behind two READs of which one is answered: responses that are made leave, and the NAK takes the place of the

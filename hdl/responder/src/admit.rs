@@ -21,12 +21,13 @@
 //! |---|---|---|
 //! | path | what commands set | Setup |
 //! | producer | WQEs posted | any cycle, by the doorbell; Setup |
-//! | record | expected PSN, MSN, NAK sent, failed, established, WQEs consumed; kind of the message that is arriving; of a WRITE its key, its length, the bytes received, and the address of the next | Setup, Decide, Flush |
+//! | record | expected PSN, MSN, PSNs of READs since the last SEND or WRITE, NAK sent, failed, established, WQEs consumed; kind of the message that is arriving; of a WRITE its key, its length, the bytes received, and the address of the next | Setup, Decide, Flush |
 //!
 //! 1. Checks are made in the order of protocol 3.1: a packet that fails the first step is dropped and moves one
 //!    counter; then PSN, opcode, rights, receive WQE, length.
 //! 2. A gap gets one NAK for each expected PSN (protocol 3.2), a duplicate SEND or WRITE a reply when its
-//!    sender asks for it (protocol 3.4); nothing is executed twice.
+//!    sender asks for it, with the PSN of the last SEND or WRITE, not of a READ or atomic behind that (protocol 3.4); nothing is
+//!    executed twice.
 //! 3. After a packet that is refused, here or by resolve, no packet of the queue pair is admitted until it is
 //!    restarted.
 //! 4. Receive WQEs are consumed in order, each by one packet: the first of a SEND, the last of a WRITE with

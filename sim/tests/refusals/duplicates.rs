@@ -34,6 +34,7 @@ pub(crate) fn answered(rig: &mut Rig) -> Result<()> {
     for version in [IPV4, IPV6] {
         traces(rig, version).with_context(|| format!("traces, addresses {version}"))?;
     }
+    messages_again(rig).context("SENDs and WRITEs that come again behind READs")?;
     going_back(rig).context("a peer that goes back twice")?;
     not_counted(rig).context("a replay beside new READs")?;
     for (depth, slots) in [(3, 4), (4, 4), (5, 8), (9, 16)] {
@@ -75,8 +76,8 @@ fn traces(rig: &mut Rig, version: Version) -> Result<()> {
     let again = [asker.read(2, 1124, 1976), asker.send(4), fetch_add(&asker, 5)];
     let said = asker.ask(rig, &again, 4)?;
     same(&said[..2], &responses(2, 4, &image[1124..3100], 1024))?;
-    // The ACK of all waits for the READ, and may wait for the atomic.
-    same_in_any_order(&said[2..], &[ack(5, 4), atomic(5, 4)])?;
+    // The ACK names the SEND, not the atomic behind it. It waits for the READ, and may wait for the atomic.
+    same_in_any_order(&said[2..], &[ack(4, 4), atomic(5, 4)])?;
     let mut word = [0; 8];
     window.read(WORD, &mut word)?;
     ensure!(u64::from_le_bytes(word) == VALUE + ADDEND, "the atomic is executed once: {word:x?}");
@@ -106,6 +107,37 @@ fn traces(rig: &mut Rig, version: Version) -> Result<()> {
     same(&said, &responses(6, 5, &image[7..2000], 1024))?;
     drop(asker);
     rig.exchange()?;
+    Ok(())
+}
+
+/// The ACK of a duplicate names the last SEND or WRITE, never a READ or an atomic behind it: a peer could take it for their answer.
+fn messages_again(rig: &mut Rig) -> Result<()> {
+    let window = rig.domain.share(WINDOW_BYTES, RemoteRights::ALL)?;
+    let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| (place * 23 / 3) as u8).collect();
+    window.write(0, &bytes)?;
+    window.write(WORD, &VALUE.to_le_bytes())?;
+    let asker = Asker::connect(rig, IPV4, Pmtu::Bytes1024, window.remote(), DEPTH)?;
+    let ack = |psn, msn| (Op::Acknowledge, psn, Some(msn), Vec::new());
+    let read = |psn, msn, length: usize| responses(psn, msn, &bytes[2000..2000 + length], 1024);
+    // Nothing but a READ was executed: the PSN before the first one.
+    same(&asker.ask(rig, &[asker.read(FIRST_PSN, 2000, 900)], 1)?, &read(FIRST_PSN, 1, 900))?;
+    same(&asker.ask(rig, &[asker.send(FIRST_PSN - 1)], 1)?, &[ack(FIRST_PSN - 1, 1)])?;
+    // A WRITE, and behind it a READ and an atomic.
+    let write = asker.frame(Op::WriteOnly, 0xff_ffff, vec![asker.reth(0, 64)], bytes[..64].to_vec());
+    same(&asker.ask(rig, std::slice::from_ref(&write), 1)?, &[ack(0xff_ffff, 2)])?;
+    let said = asker.ask(rig, &[asker.read(0, 2000, 2900), fetch_add(&asker, 3)], 4)?;
+    same(&said[..3], &read(0, 3, 2900))?;
+    same(&asker.ask(rig, std::slice::from_ref(&write), 1)?, &[ack(0xff_ffff, 4)])?;
+    // In the middle of the next WRITE.
+    let first = asker.frame(Op::WriteFirst, 4, vec![asker.reth(0, 1100)], bytes[..1024].to_vec());
+    let last = asker.frame(Op::WriteLast, 5, Vec::new(), bytes[1024..1100].to_vec());
+    same(&asker.ask(rig, &[first, write], 1)?, &[ack(4, 4)])?;
+    same(&asker.ask(rig, std::slice::from_ref(&last), 1)?, &[ack(5, 5)])?;
+    // Behind a READ that is not answered, and in front of a gap.
+    let said = asker.ask(rig, &[asker.read(6, 2000, 20_000), last, asker.send(40)], 22)?;
+    same(&said[..20], &read(6, 6, 20_000))?;
+    same(&said[20..], &[ack(5, 6), (Op::Acknowledge, 26, Some(6), vec![0x60])])?;
+    drop(asker);
     Ok(())
 }
 

@@ -289,6 +289,8 @@ pub(super) fn record_after(
     let reply = record.first;
     let is_only = change.owes && !reply.is_owed;
     let covered = select(is_nak(reply.syndrome), reply.psn, reply.psn + 1);
+    // The acknowledgement of a duplicate may be for less than the responses before it (protocol 3.4).
+    let covers_more = change.leaves && !psn::is_before(covered, record.open_psn);
     let drops = covers_replies(record, change);
     ReplyRecord {
         is_alive: record.is_alive,
@@ -307,11 +309,7 @@ pub(super) fn record_after(
             record.reads_open
         },
         // The responses cover the PSNs up to their last.
-        open_psn: if change.releases {
-            event.psn + 1
-        } else {
-            select(change.leaves, covered, record.open_psn)
-        },
+        open_psn: if change.releases { event.psn + 1 } else { select(covers_more, covered, record.open_psn) },
         last_msn: if change.releases { event.msn } else { select(change.leaves, reply.msn, record.last_msn) },
         first: if change.is_hit {
             last_reply(record, done)

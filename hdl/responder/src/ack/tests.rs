@@ -265,6 +265,24 @@ fn no_reply_overtakes_the_answer_to_a_duplicate() {
     }
 }
 
+/// Protocol 3.4: the acknowledgement of a duplicate WRITE names the WRITE, behind the responses of a READ that came after it. The NAK
+/// of a write that fails then is still for the first PSN behind those.
+#[test]
+fn the_acknowledgement_of_a_duplicate_takes_nothing_back() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.reply(ACK, 100, 0);
+        world.read(104);
+        world.reply(ACK, 100, 0);
+        world.close();
+        world.run(20);
+        assert_eq!(world.sent().last(), Some(&(ACK, 100)));
+        world.refuse_write();
+        world.run(60);
+        assert_eq!(world.sent(), [(NAK_OPERATIONAL, 105)]);
+    }
+}
+
 /// A peer that asks for more than it may: responses that are made no longer count against its limit, but wait for the wire.
 #[test]
 fn no_reply_overtakes_any_of_many_responses() {

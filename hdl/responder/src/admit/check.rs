@@ -79,6 +79,8 @@ pub(super) struct Findings {
     /// The SRQ holds fewer WQEs than its limit, or will after the next is taken.
     pub is_low: Bit,
     pub lengths: Lengths,
+    /// The last packet of a SEND or WRITE, or the first PSN, is in the window of duplicates: at most 2^23 before the expected PSN.
+    pub follows_message: Bit,
     /// Responses after the first.
     pub responses: Bits<24>,
     /// With the bytes of this packet.
@@ -207,6 +209,12 @@ fn has_slot(path: AdmitPath, record: AdmitRecord, served: Bits<READ_COUNT_BITS>)
     open < path.reads_max
 }
 
+/// Says whether the last packet of a SEND or WRITE is at most 2^23 PSNs before the expected one, as duplicates are (protocol 3.4).
+#[kernel]
+fn follows_message(record: AdmitRecord) -> Bit {
+    !record.read_psns.get_bit(23)
+}
+
 /// Makes all comparisons of a packet, or of the queue pair of the sweep. `has_posted` says that a receive WQE
 /// of the queue pair itself is posted.
 #[kernel]
@@ -233,6 +241,7 @@ pub(super) fn findings_of(
         has_wqe: has_posted && !path.is_shared,
         is_low: false,
         lengths: lengths_of(token.payload_bytes, path.path_mtu, transfer),
+        follows_message: follows_message(record),
         responses: responses_after_first(class, transfer.length, path.path_mtu),
         transfer,
         is_error: path.state == QpState::Error as u64,
@@ -488,6 +497,12 @@ mod tests {
             let stopped = Stopped { has_failed: stopped, generation: bits(generation) };
             assert_eq!(has_failed(path(), record, stopped), expected);
         }
+    }
+
+    #[test]
+    fn a_message_is_in_the_window_of_duplicates_unless_too_many_psns_of_reads_follow_it() {
+        let follows = |psns| follows_message(AdmitRecord { read_psns: bits(psns), ..AdmitRecord::default() });
+        assert!(follows(0) && follows(0x7f_ffff) && !follows(0x80_0000) && !follows(0xff_ffff));
     }
 
     /// Protocol 3.5; the counts are modulo 32.

@@ -82,7 +82,7 @@ pub(super) fn admitted_of(
             || outcome.asks_again
             || (executes && class.is_read),
         syndrome: syndrome_of(outcome, path.min_rnr_timer),
-        psn: reply_psn(outcome, token.psn, record.expected_psn),
+        psn: reply_psn(outcome, token.psn, record.expected_psn, record.read_psns),
         msn: after.msn,
         responses: Responses {
             last_psn: token.psn + found.responses,

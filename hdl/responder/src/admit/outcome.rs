@@ -119,11 +119,11 @@ fn fits(found: Findings, pad_mismatch: Bit) -> Bit {
     has_room && !pad_mismatch && (class.is_send || adds_up)
 }
 
-/// Says whether a duplicate of the class is acknowledged again (protocol 3.4). READs and atomics are answered
-/// instead.
+/// Says whether a duplicate is acknowledged again (protocol 3.4). READs and atomics are answered instead; where no SEND or WRITE is
+/// in the window of duplicates, it is none.
 #[kernel]
-fn can_repeat(class: PacketClass) -> Bit {
-    class.is_send || class.is_write
+fn can_repeat(found: Findings) -> Bit {
+    (found.class.is_send || found.class.is_write) && found.follows_message
 }
 
 /// Decides what the sweep does with a queue pair in ERR: it flushes its WQEs one after the other, that of a SEND
@@ -159,7 +159,7 @@ pub(super) fn outcome_of(
     let executes = order.is_expected && !is_not_ready && is_valid;
     let refuses = order.is_expected && !is_not_ready && !is_valid;
     let naks_gap = order.is_gap && !record.nak_sent;
-    let repeats = order.is_duplicate && can_repeat(found.class) && token.ack_request;
+    let repeats = order.is_duplicate && can_repeat(found) && token.ack_request;
     // A duplicate is not counted among the READs in flight (protocol 3.5), and the word of an atomic is not touched.
     let may_ask = may_read(path, found.class) && found.lengths.is_empty && !token.pad_mismatch;
     let asks_again = order.is_duplicate && may_ask;
@@ -222,14 +222,19 @@ pub(super) fn syndrome_of(outcome: Outcome, min_rnr_timer: Bits<5>) -> Bits<8> {
     }
 }
 
-/// Gives the PSN of the reply: of a gap the expected PSN (protocol 3.2), of a duplicate the one before it
-/// (protocol 3.4), else that of the packet.
+/// Gives the PSN of the reply: of a gap the expected PSN (protocol 3.2), of a duplicate that of the last packet of a SEND or WRITE,
+/// which comes before `read_psns` of READs and atomics (protocol 3.4), else that of the packet.
 #[kernel]
-pub(super) fn reply_psn(outcome: Outcome, psn: Bits<24>, expected_psn: Bits<24>) -> Bits<24> {
+pub(super) fn reply_psn(
+    outcome: Outcome,
+    psn: Bits<24>,
+    expected_psn: Bits<24>,
+    read_psns: Bits<24>,
+) -> Bits<24> {
     if outcome.naks_gap {
         expected_psn
     } else if outcome.repeats {
-        expected_psn - 1
+        expected_psn - 1 - read_psns
     } else {
         psn
     }
@@ -243,7 +248,7 @@ pub(super) fn counts_of(is_decided: Bit, found: Findings, outcome: Outcome) -> A
     let is_ready = identity.qp_matches && identity.is_ready;
     let reaches_partition = is_ready && identity.transport_matches;
     let reaches_address = reaches_partition && identity.partition_matches;
-    let can_repeat = can_repeat(found.class);
+    let can_repeat = can_repeat(found);
     AdmitCounts {
         unknown_qp: is_decided && !identity.qp_matches,
         qp_not_ready: is_decided && identity.qp_matches && !identity.is_ready,

@@ -86,6 +86,9 @@ pub(super) struct AdmitRecord {
     pub is_established: Bit,
     /// Free-running count of READs and atomics that were admitted.
     pub reads: Bits<READ_COUNT_BITS>,
+    /// PSNs of READs and atomics since the last packet of a SEND or WRITE, or since the first PSN. From 2^23 on they are not counted
+    /// any more: that packet is not in the window of duplicates.
+    pub read_psns: Bits<24>,
 }
 
 /// A packet of this generation of a queue pair has failed in a later stage.
@@ -133,7 +136,7 @@ pub(super) fn record_set(record: AdmitRecord, event: SetupEvent, restarts: Bit) 
     if restarts {
         untouched()
     } else if event.kind == SetupKind::ReceivePsn {
-        AdmitRecord { expected_psn: event.psn, msn: bits(0), nak_sent: false, ..record }
+        AdmitRecord { expected_psn: event.psn, msn: bits(0), nak_sent: false, read_psns: bits(0), ..record }
     } else {
         record
     }
@@ -251,6 +254,17 @@ fn transfer_after(transfer: Transfer, token: PacketToken, found: Findings, execu
     select(executes, moved, transfer)
 }
 
+/// Gives the PSNs of READs and atomics since the last packet of a SEND or WRITE, after a packet.
+#[kernel]
+fn read_psns_after(read_psns: Bits<24>, found: Findings, executes: Bit) -> Bits<24> {
+    let goes_on = !executes || (found.class.is_read && !found.follows_message);
+    if goes_on {
+        read_psns
+    } else {
+        select(found.class.is_read, read_psns + 1 + found.responses, bits::<24>(0))
+    }
+}
+
 /// Gives the record of a queue pair after a packet, or after a flush of the sweep.
 #[kernel]
 pub(super) fn record_after(
@@ -273,6 +287,7 @@ pub(super) fn record_after(
         is_last_wqe_reported: record.is_last_wqe_reported || outcome.flush.reports_last_wqe,
         is_established: record.is_established || outcome.establishes,
         reads: select(executes && found.class.is_read, record.reads + 1, record.reads),
+        read_psns: read_psns_after(record.read_psns, found, executes),
     }
 }
 
@@ -301,6 +316,7 @@ mod tests {
             is_last_wqe_reported: true,
             is_established: true,
             reads: bits(31),
+            read_psns: bits(0xff_ffff),
         }
     }
 
@@ -311,8 +327,13 @@ mod tests {
 
     #[test]
     fn a_setup_event_changes_only_what_its_kind_says() {
-        let psn_set =
-            AdmitRecord { expected_psn: bits(0x12_3456), msn: bits(0), nak_sent: false, ..touched() };
+        let psn_set = AdmitRecord {
+            expected_psn: bits(0x12_3456),
+            msn: bits(0),
+            nak_sent: false,
+            read_psns: bits(0),
+            ..touched()
+        };
         for (kind, expected) in [
             (SetupKind::Restart, AdmitRecord { message: Message::Nothing, ..AdmitRecord::default() }),
             (SetupKind::ReceivePsn, psn_set),
@@ -361,6 +382,33 @@ mod tests {
         let (found, outcome) = executed(all);
         let after = record_after(touched(), PacketToken::default(), found, outcome);
         assert_eq!(after.msn, bits(0), "the MSN wraps");
+    }
+
+    /// Protocol 3.4: what lies between the last packet of a SEND or WRITE and the expected PSN.
+    #[test]
+    fn psns_of_reads_are_counted_from_the_last_message_until_they_fill_the_window() {
+        let send = PacketClass { is_send: true, ..PacketClass::default() };
+        let write = PacketClass { is_write: true, ..PacketClass::default() };
+        let read = PacketClass { is_read: true, ..PacketClass::default() };
+        for (class, responses, executes, before, after) in [
+            (read, 0, true, 0, 1),
+            (read, 2, true, 1, 4),
+            (read, 0, true, 0x7f_fffe, 0x7f_ffff),
+            (read, 0, true, 0x7f_ffff, 0x80_0000),
+            (read, 0x7f_ffff, true, 0x7f_ffff, 0xff_ffff),
+            (read, 0x7f_ffff, true, 0x80_0000, 0x80_0000),
+            (read, 0, true, 0xff_ffff, 0xff_ffff),
+            (read, 2, false, 1, 1),
+            (send, 0, true, 0xff_ffff, 0),
+            (write, 0, true, 3, 0),
+            (write, 0, false, 3, 3),
+        ] {
+            let follows_message = before < 1 << 23;
+            let found =
+                Findings { class, responses: bits(responses), follows_message, ..Findings::default() };
+            let found = read_psns_after(bits(before), found, executes);
+            assert_eq!(found, bits(after), "{class:?} {responses} {executes} {before:#x}");
+        }
     }
 
     #[test]

@@ -276,6 +276,8 @@ pub(super) type Failure = (u16, u8, Option<AsyncEvent>);
 pub(super) struct Queue {
     pub(super) attributes: Attributes,
     pub(super) expected: u32,
+    /// PSN of the last packet of a SEND or WRITE, or the one before the first PSN.
+    last_message: u32,
     msn: u32,
     nak_sent: bool,
     /// A packet was invalid.
@@ -386,6 +388,7 @@ impl Model {
         let queue = self.queues.entry(attributes.index()).or_insert_with(|| Queue {
             attributes,
             expected: 0,
+            last_message: 0,
             msn: 0,
             nak_sent: false,
             has_refused: false,
@@ -415,6 +418,7 @@ impl Model {
         }
         if let Some(psn) = receive_psn {
             (queue.expected, queue.msn, queue.nak_sent) = (psn, 0, false);
+            queue.last_message = psn.wrapping_sub(1) & PSN_MASK;
         }
     }
 
@@ -482,8 +486,7 @@ impl Model {
             use Operation::{SendLastInvalidate, SendOnlyInvalidate, WriteOnlyImmediate};
             let is_repeated = request.opcode <= WriteOnlyImmediate as u8
                 || [SendLastInvalidate as u8, SendOnlyInvalidate as u8].contains(&request.opcode);
-            let psn = queue.expected.wrapping_sub(1) & PSN_MASK;
-            let answer = Owed { syndrome: ACK, psn, msn: queue.msn };
+            let answer = Owed { syndrome: ACK, psn: queue.last_message, msn: queue.msn };
             if is_atomic && may_repeat {
                 // The READ responder looks for it among the last sixteen.
                 let is_noted = queue.atomics.iter().rev().take(16).any(|psn| *psn == request.psn);
@@ -586,6 +589,7 @@ impl Model {
             return Some(self.fail(index, request, held, INVALID));
         };
         queue.executes(index, &mut self.failures);
+        queue.last_message = request.psn;
 
         // The WQE, and step 7: keys.
         let entry = if kind.is_send { taken.or(queue.held.take()) } else { taken };

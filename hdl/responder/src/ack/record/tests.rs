@@ -250,6 +250,8 @@ fn records_follow_their_events() {
     assert_eq!(after(gap, turn).open_psn, bits(10));
     let waits = Change { is_turn: true, ..none };
     assert_eq!(after(both, waits), ReplyRecord { is_queued: false, ..both });
+    let older = ReplyRecord { open_psn: bits(21), ..both };
+    assert_eq!(after(older, turn).open_psn, bits(21), "responses have covered more");
     let wraps = ReplyRecord { open_psn: bits(0xff_ffff), first: pending(ACK, 0), ..both };
     assert_eq!(after(wraps, turn).open_psn, bits(1));
     // A host write that fails.

@@ -23,6 +23,7 @@ fn good(opcode: u64) -> Findings {
         is_aligned: true,
         has_slot: true,
         has_wqe: true,
+        follows_message: true,
         lengths: Lengths {
             is_full: !class.ends,
             is_empty: class.is_read,
@@ -130,7 +131,9 @@ fn a_gap_gets_one_nak_and_a_duplicate_an_ack_if_asked_or_its_answer_again() {
         let row = format!("opcode {opcode:#04x}, {psn_check:?}, NAK sent {nak_sent}, AckReq {ack_request}");
         assert_eq!(outcome.decision, decision, "{row}");
         assert_eq!(syndrome_of(outcome, bits(9)), bits(syndrome), "{row}");
-        assert_eq!(reply_psn(outcome, bits(0x80), bits(0x40)), bits(psn), "{row}");
+        assert_eq!(reply_psn(outcome, bits(0x80), bits(0x40), bits(0)), bits(psn), "{row}");
+        let behind_reads = if outcome.repeats { psn - 3 } else { psn };
+        assert_eq!(reply_psn(outcome, bits(0x80), bits(0x40), bits(3)), bits(behind_reads), "{row}");
         assert_eq!(outcome.takes_wqe, psn_check == Expected, "{row}");
         let counts = counts_of(true, found, outcome);
         assert_eq!(counts.request_gap, psn_check == Gap, "{row}");
@@ -141,7 +144,30 @@ fn a_gap_gets_one_nak_and_a_duplicate_an_ack_if_asked_or_its_answer_again() {
         assert_eq!(counts.duplicate_dropped, opcode == 0x15, "{row}");
     }
     let duplicate = Outcome { repeats: true, ..Outcome::default() };
-    assert_eq!(reply_psn(duplicate, bits(0xff_fff0), bits(0)), bits(0xff_ffff), "PSNs wrap");
+    for (expected_psn, read_psns, psn) in
+        [(0, 0, 0xff_ffff), (0, 4, 0xff_fffb), (0x10, 0x20, 0xff_ffef), (0x10, 0x7f_ffff, 0x80_0010)]
+    {
+        let found = reply_psn(duplicate, bits(0xff_fff0), bits(expected_psn), bits(read_psns));
+        assert_eq!(found, bits(psn), "PSNs wrap: {expected_psn:#x} {read_psns:#x}");
+    }
+}
+
+/// Protocol 3.4: with READs and atomics alone in the window there is no SEND or WRITE that could have been doubled.
+#[test]
+fn a_duplicate_of_no_message_is_dropped() {
+    for (opcode, follows_message, decision) in [
+        (0x04, true, Reply),
+        (0x04, false, Drop),
+        (0x0a, false, Drop),
+        (0x0c, false, Reply),
+        (0x14, false, Reply),
+    ] {
+        let found = Findings { psn_check: PsnCheck::Duplicate, follows_message, ..good(opcode) };
+        let outcome = decide(found);
+        assert_eq!(outcome.decision, decision, "opcode {opcode:#04x} {follows_message}");
+        let counts = counts_of(true, found, outcome);
+        assert_eq!(counts.duplicate_dropped, decision == Drop, "opcode {opcode:#04x} {follows_message}");
+    }
 }
 
 /// Protocol 3.6 rows 3 to 7, each on both sides.
@@ -256,7 +282,7 @@ fn a_packet_without_a_receive_wqe_gets_an_rnr_nak() {
         let outcome = outcome_of(false, token, path(ALL_RIGHTS), AdmitRecord::default(), found);
         assert_eq!(outcome.decision, decision, "opcode {opcode:#04x}");
         assert_eq!(syndrome_of(outcome, bits(9)), bits(syndrome), "opcode {opcode:#04x}");
-        assert_eq!(reply_psn(outcome, bits(0x80), bits(0x80)), bits(0x80), "opcode {opcode:#04x}");
+        assert_eq!(reply_psn(outcome, bits(0x80), bits(0x80), bits(5)), bits(0x80), "opcode {opcode:#04x}");
         assert_eq!((outcome.takes_wqe, outcome.takes_own_wqe), (false, false), "opcode {opcode:#04x}");
     }
     let denied = Findings { has_wqe: false, ..good(0x0b) };

@@ -196,7 +196,7 @@ impl Cards {
                 let queue_pair = queue_pair.connect(&peer, &options)?;
                 let ends = |side: usize, kind| pair.lanes[side].sends.iter().any(|send| send.kind == kind);
                 let ending = [ends(1 - side, Kind::SendInvalidate), ends(side, Kind::LocalInvalidate)];
-                let end = host.end(queue_pair, pair.pmtu.bytes() as usize, ending)?;
+                let end = host.end(queue_pair, pair.pmtu.bytes() as usize, plan.window_bytes, ending)?;
                 host.ends.push(end);
             }
         }
@@ -262,11 +262,17 @@ impl Host {
     }
 
     /// Allocates the memory of a queue pair: enough for full queues of messages of one packet, and for some long messages.
-    fn end(&self, queue_pair: QueuePair<ReadyToSend>, pmtu: usize, ending: [bool; 2]) -> Result<End> {
+    fn end(
+        &self,
+        queue_pair: QueuePair<ReadyToSend>,
+        pmtu: usize,
+        window_bytes: usize,
+        ending: [bool; 2],
+    ) -> Result<End> {
         let domain = &self._domains[0];
-        let bytes = ((pmtu + 4 * super::plan::LANES) << QUEUE_LOG2) + LONG_MESSAGES * WINDOW_BYTES;
-        let window = domain.share(WINDOW_BYTES, OPEN)?;
-        let background: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
+        let bytes = ((pmtu + 4 * super::plan::LANES) << QUEUE_LOG2) + LONG_MESSAGES * window_bytes;
+        let window = domain.share(window_bytes, OPEN)?;
+        let background: Vec<u8> = (0..window_bytes).map(window_background).collect();
         window.write(0, &background)?;
         let [by_peer, by_owner] =
             ending.map(|ends| ends.then(|| domain.share_invalidatable(WINDOW_BYTES, OPEN)).transpose());
@@ -539,8 +545,9 @@ impl Machine for Cards {
     }
 
     fn window(&mut self, side: usize, pair: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; WINDOW_BYTES];
-        self.hosts[side].ends[pair].window.read(0, &mut bytes)?;
+        let window = &self.hosts[side].ends[pair].window;
+        let mut bytes = vec![0; window.len()];
+        window.read(0, &mut bytes)?;
         Ok(bytes)
     }
 

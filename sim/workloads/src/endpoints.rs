@@ -67,6 +67,8 @@ struct Host {
 /// Two endpoints with connected queue pairs.
 pub struct Endpoints {
     hosts: [Host; 2],
+    /// Length of a window.
+    window_bytes: usize,
 }
 
 fn mac(side: usize) -> MacAddress {
@@ -99,7 +101,7 @@ fn path(side: usize, wrapping: &Wrapping) -> Path {
 impl Endpoints {
     /// Sets up two endpoints as the plan says.
     pub fn new(plan: &Plan) -> Endpoints {
-        Endpoints { hosts: [0, 1].map(|side| Host::new(plan, side)) }
+        Endpoints { hosts: [0, 1].map(|side| Host::new(plan, side)), window_bytes: plan.window_bytes }
     }
 }
 
@@ -121,17 +123,17 @@ impl Host {
         memory.register(NO_RIGHT_KEY, region(0, WINDOW_BYTES, 0, local));
         memory.register(OTHER_DOMAIN_KEY, region(0, WINDOW_BYTES, 1, write));
         for pair in 0..plan.pairs.len() {
-            let offset = window_offset(pair);
-            memory.register(WINDOW_KEY + pair as u32 * 256, region(offset, WINDOW_BYTES, 0, write));
+            let offset = window_offset(plan.window_bytes, pair);
+            memory.register(WINDOW_KEY + pair as u32 * 256, region(offset, plan.window_bytes, 0, write));
             for key in ENDING_KEYS {
                 let region = Region { invalidatable: true, ..region(0, WINDOW_BYTES, 0, write) };
                 memory.register(key + pair as u32 * 256, region);
             }
-            for (index, byte) in memory.bytes[offset..][..WINDOW_BYTES].iter_mut().enumerate() {
+            for (index, byte) in memory.bytes[offset..][..plan.window_bytes].iter_mut().enumerate() {
                 *byte = window_background(index);
             }
         }
-        let free = window_offset(plan.pairs.len());
+        let free = window_offset(plan.window_bytes, plan.pairs.len());
         memory.register(LOCAL_KEY, region(free, MEMORY_BYTES - free, 0, local));
         for (index, pair) in plan.pairs.iter().enumerate() {
             let opens = pair.lets_write[side];
@@ -190,8 +192,9 @@ impl Host {
     }
 }
 
-fn window_offset(pair: usize) -> usize {
-    WINDOWS + pair * (WINDOW_BYTES + 55)
+/// Offset of a window in memory, of windows of this length.
+fn window_offset(window_bytes: usize, pair: usize) -> usize {
+    WINDOWS + pair * (window_bytes + 55)
 }
 
 impl Machine for Endpoints {
@@ -223,7 +226,9 @@ impl Machine for Endpoints {
                 }
             };
             let (offset, key) = match message.target.memory {
-                TargetMemory::Window => (window_offset(pair), WINDOW_KEY + pair as u32 * 256),
+                TargetMemory::Window => {
+                    (window_offset(self.window_bytes, pair), WINDOW_KEY + pair as u32 * 256)
+                }
                 TargetMemory::NoRight => (0, NO_RIGHT_KEY),
                 TargetMemory::OtherDomain => (0, OTHER_DOMAIN_KEY),
                 TargetMemory::Ending => {
@@ -364,8 +369,8 @@ impl Machine for Endpoints {
     }
 
     fn window(&mut self, side: usize, pair: usize) -> Result<Vec<u8>> {
-        let offset = window_offset(pair);
-        Ok(self.hosts[side].endpoint.memory().bytes[offset..][..WINDOW_BYTES].to_vec())
+        let offset = window_offset(self.window_bytes, pair);
+        Ok(self.hosts[side].endpoint.memory().bytes[offset..][..self.window_bytes].to_vec())
     }
 
     fn event(&mut self, side: usize) -> Result<Option<(usize, AsyncEvent)>> {

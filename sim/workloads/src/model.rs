@@ -4,8 +4,7 @@
 //! is written, so the result does not depend on time. A mistake fails the queue pair of the requester, and after a NAK that of
 //! the responder (protocol 3.6); all work posted there is flushed, in order (protocol 2.11), and does not change memory.
 use super::plan::{
-    Kind, Message, Mistake, Pair, Piece, Place, Plan, Receive, Source, WINDOW_BYTES, background,
-    window_background,
+    Kind, Message, Mistake, Pair, Piece, Place, Plan, Receive, Source, background, window_background,
 };
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
@@ -165,9 +164,9 @@ pub fn wr_id(pair: usize, index: usize) -> u64 {
     (pair as u64) << 32 | index as u64
 }
 
-/// Initial contents of a window.
-pub fn window() -> Vec<u8> {
-    (0..WINDOW_BYTES).map(window_background).collect()
+/// Initial contents of a window of a plan.
+pub fn window(plan: &Plan) -> Vec<u8> {
+    (0..plan.window_bytes).map(window_background).collect()
 }
 
 /// Executes message `place` of a lane on the window that it accesses: the lane is that of host `side` in a pair.
@@ -185,7 +184,7 @@ pub fn execute(plan: &Plan, side: usize, pair: usize, place: usize, message: &Me
 fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairResult {
     let peer = 1 - side;
     // Window of the peer, as the messages of this side access it.
-    let mut remote = window();
+    let mut remote = window(plan);
     let mut sends: Vec<SendResult> = Vec::new();
     for (place, message) in pair.lanes[side].sends.iter().enumerate() {
         let mut result = send(message, CompletionStatus::Success);
@@ -198,7 +197,7 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
         execute(plan, side, index, place, message, &mut remote);
         sends.push(result);
     }
-    let mut window = window();
+    let mut window = window(plan);
     let mut posted = pair.receives(side).enumerate().map(|(place, receive)| (wr_id(index, place), receive));
     let mut receives = Vec::new();
     for (place, message) in pair.lanes[peer].sends.iter().enumerate() {

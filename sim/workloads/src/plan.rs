@@ -15,14 +15,12 @@ use rnic_layout::psn::PSN_COUNT;
 use rnic_stimulus::chance::Seed;
 use std::ops::Range;
 
-/// Length of the memory that each queue pair opens to its peer.
+/// Usual length of the memory that each queue pair opens to its peer, and of memory that mistakes name.
 pub const WINDOW_BYTES: usize = 65_537;
 /// Alignment of addresses is drawn modulo this number of bytes.
 pub const LANES: usize = 64;
 /// Maximum of consecutive unsignalled messages.
 const UNSIGNALLED_MAX: usize = 4;
-/// Maximum of packets of most messages.
-const PACKETS_USUAL: usize = 4;
 /// Offset of the cells for atomics in a window, a multiple of eight; and their number.
 const CELLS: usize = 32_768;
 const CELL_COUNT: usize = 6;
@@ -439,6 +437,12 @@ pub struct PlanOptions {
     pub pmtus: &'static [Pmtu],
     /// Maximum length of a message. It must fit the receive buffer of the peer's card.
     pub message_bytes_max: usize,
+    /// Maximum of packets of most messages.
+    pub packets_usual: usize,
+    /// Length of the memory that each queue pair opens to its peer, at least that of a message.
+    pub window_bytes: usize,
+    /// READs and atomics that each host may have in flight; drawn for each queue pair if `None`.
+    pub reads: Option<u8>,
     /// Maximum number of SGEs of a message.
     pub send_pieces_max: usize,
     /// Share of the queue pairs that use a shared receive queue.
@@ -459,6 +463,9 @@ impl PlanOptions {
         kinds: &Kind::ALL,
         pmtus: &Pmtu::ALL,
         message_bytes_max: 24 << 10,
+        packets_usual: 4,
+        window_bytes: WINDOW_BYTES,
+        reads: None,
         send_pieces_max: SEND_SGES_MAX,
         shared_share: 0.25,
         in_flight_bytes: 16 << 10,
@@ -481,6 +488,8 @@ pub struct Plan {
     pub in_flight_bytes: usize,
     /// Retries of all queue pairs.
     pub retries: Retries,
+    /// Length of the memory that each queue pair opens to its peer.
+    pub window_bytes: usize,
     /// All pairs.
     pub pairs: Vec<Pair>,
     /// Receives that are posted to the shared receive queue of each host: as many as are consumed, each large enough for any
@@ -500,8 +509,8 @@ impl Plan {
             let count = pairs.map(|pair| pair.receives_taken(side)).sum();
             (0..count).map(|_| draw.receive(SHARED_BYTES)).collect()
         });
-        let PlanOptions { in_flight_bytes, retries, .. } = *options;
-        Plan { seed, in_flight_bytes, retries, pairs, shared }
+        let PlanOptions { in_flight_bytes, retries, window_bytes, .. } = *options;
+        Plan { seed, in_flight_bytes, retries, window_bytes, pairs, shared }
     }
 
     /// Number of valid messages before the mistakes.
@@ -590,7 +599,8 @@ impl Draw {
         });
         wrapping.flow_label = self.random.random_range(1..1 << 20);
         // Some READ slots are left over, most often none.
-        let reads = [0, 1].map(|_| if self.random.random() { 16 } else { self.random.random_range(1..=16) });
+        let mut drawn = || if self.random.random() { 16 } else { self.random.random_range(1..=16) };
+        let reads = [0, 1].map(|_| self.options.reads.unwrap_or_else(&mut drawn));
         Pair { pmtu, wrapping, first_psns, lets_write, shares, reads, lanes, ending }
     }
 
@@ -677,7 +687,7 @@ impl Draw {
     }
 
     fn length(&mut self, pmtu: usize) -> usize {
-        let most = self.options.message_bytes_max;
+        let PlanOptions { message_bytes_max: most, packets_usual, .. } = self.options;
         let length = match self.random.random_range(0..16) {
             0 => 0,
             1..=3 => self.random.random_range(1..=INLINE_BYTES_MAX),
@@ -686,9 +696,9 @@ impl Draw {
             6..=9 => self.random.random_range(0..=pmtu),
             // Full packets up to the maximum, and a byte more or less.
             10 | 11 => {
-                self.random.random_range(2..=PACKETS_USUAL) * pmtu + self.random.random_range(0..3) - 1
+                self.random.random_range(2..=packets_usual) * pmtu + self.random.random_range(0..3) - 1
             }
-            12..=14 => self.random.random_range(pmtu + 1..=PACKETS_USUAL * pmtu),
+            12..=14 => self.random.random_range(pmtu + 1..=packets_usual * pmtu),
             _ => self.random.random_range(0..=most),
         };
         length.min(most)
@@ -723,7 +733,7 @@ impl Draw {
                 // Few cells, so that several atomics use the same one.
                 CELLS + ATOMIC_BYTES * self.random.random_range(0..CELL_COUNT)
             } else {
-                self.random.random_range(0..=WINDOW_BYTES - length)
+                self.random.random_range(0..=self.options.window_bytes - length)
             };
             Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 }
         };
@@ -806,8 +816,11 @@ impl Draw {
     /// Draws a message with a mistake, and the receive that it finds.
     fn mistaken(&mut self, pmtu: usize, mistake: Mistake) -> (Message, Option<Receive>) {
         // Too long for inline data, and long enough that a receive can be shorter.
-        let packets =
-            if mistake == Mistake::LocalEnd { 2 } else { self.random.random_range(1..=PACKETS_USUAL) };
+        let packets = if mistake == Mistake::LocalEnd {
+            2
+        } else {
+            self.random.random_range(1..=self.options.packets_usual)
+        };
         let least = if mistake == Mistake::LocalEnd { pmtu } else { INLINE_BYTES_MAX };
         let most = (packets * pmtu).min(self.options.message_bytes_max).max(least + 1);
         let mut length = self.random.random_range(least + 1..=most);

@@ -146,8 +146,9 @@ pub fn run(plan: &Plan, machine: &mut impl Machine) -> Result<Totals> {
     let random = plan.seed.stream("run");
     let counts = || vec![Counts::default(); plan.pairs.len()];
     let (counts, shared) = ([counts(), counts()], Default::default());
-    let windows =
-        || -> Vec<Window> { plan.pairs.iter().map(|_| Window { bytes: window(), executed: 0 }).collect() };
+    let windows = || -> Vec<Window> {
+        plan.pairs.iter().map(|_| Window { bytes: window(plan), executed: 0 }).collect()
+    };
     let windows = [windows(), windows()];
     let mut runner = Runner { plan, model: &model, machine, random, counts, shared, windows, idle: 0 };
     runner.run().with_context(|| format!("seed {}", plan.seed.0))

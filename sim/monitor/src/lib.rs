@@ -25,6 +25,7 @@
 //!    counted, and judged when the counters of the card have told how many frames it has dropped ([`Monitor::explain`]).
 mod answers;
 mod frame;
+mod refusals;
 mod requests;
 mod responses;
 mod rule;
@@ -94,6 +95,8 @@ pub struct Monitor {
     pending: VecDeque<Pending>,
     /// Reads that the host has failed to give, and for which the card has left out no packet.
     failed_reads: u64,
+    /// The host has refused a read or a write.
+    host_has_failed: bool,
     unexplained: Unexplained,
 }
 
@@ -233,6 +236,12 @@ impl Monitor {
     /// The host fails to give a read to the card. If it was payload, its packet is left out (protocol 2.4).
     pub fn read_failed(&mut self) {
         self.failed_reads += 1;
+        self.host_has_failed = true;
+    }
+
+    /// The host fails to take a write of the card, which may then refuse a request (protocol 3.6 row 13).
+    pub fn write_failed(&mut self) {
+        self.host_has_failed = true;
     }
 
     /// A fault of the wire may have lost frames from or to the card, so requests may be repeated.
@@ -410,7 +419,10 @@ impl Monitor {
                 requester.unit_ps = self.port.timer_unit_ps;
                 requester.sent(set_up, now_ps, failed_reads, packet, row, findings);
             }
-            (Class::Response, _, Some(responder)) => responder.sent(set_up, packet, row, findings),
+            (Class::Response, _, Some(responder)) => {
+                responder.host_has_failed = self.host_has_failed;
+                responder.sent(set_up, packet, row, findings);
+            }
             (Class::Congestion, ..) => {
                 let is_marked = queue_pair.marked > 0;
                 findings.ensure(Rule::Congestion, is_marked, || "no marked packet has arrived for it".into());

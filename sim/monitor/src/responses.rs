@@ -2,6 +2,7 @@
 //!
 //! The requests that arrive without a gap are an upper bound of what the card has executed, since it may drop frames. What it
 //! says of them must be within this bound.
+use crate::refusals::Refusals;
 use crate::requests::{Kind, dma_length, kind};
 use crate::rule::{Findings, Rule};
 use crate::set_up::SetUp;
@@ -29,9 +30,11 @@ struct Asked {
     kind: Kind,
     first: Psn,
     length: u32,
-    /// Responses, and how many of them were sent.
+    /// Responses, and how many of them were sent as its answer.
     count: u32,
     sent: u32,
+    /// How many were sent for the first time, whichever request they answer.
+    served: u32,
     /// Another request may have been executed in its place.
     is_doubtful: bool,
 }
@@ -43,6 +46,11 @@ impl Asked {
 
     fn last(&self) -> Psn {
         self.first.add(self.count - 1)
+    }
+
+    /// PSN of the first response that was never sent.
+    fn unserved(&self) -> Psn {
+        self.first.add(self.served)
     }
 
     /// Returns whether another one asks for all or a part of it again (protocol 3.4).
@@ -119,9 +127,15 @@ pub(crate) struct Responder {
     more: u32,
     /// The newest READs and atomics.
     kept: VecDeque<Asked>,
-    /// READs and atomics without their last response, in order, and those that were asked again.
+    /// READs and atomics that are not served, in order. One is served when its last response has left for the first time, whichever
+    /// of its requests that answers (protocol 3.5).
     open: VecDeque<Asked>,
+    /// Those that were asked again, and those that the answer to such a one has served: the rest of their own answer may be left out.
     repeated: VecDeque<Asked>,
+    /// What may be refused.
+    refusals: Refusals,
+    /// The host has refused something that the card has asked it for.
+    pub(crate) host_has_failed: bool,
     /// Newest PSN of a request that has arrived, also behind a gap.
     newest: Psn,
     /// The newest requests that did not arrive behind a gap, in the order in which they have arrived, without those before one that
@@ -148,6 +162,8 @@ impl Responder {
             kept: VecDeque::new(),
             open: VecDeque::new(),
             repeated: VecDeque::new(),
+            refusals: Refusals::new(first),
+            host_has_failed: false,
             newest: first.sub(1),
             arrivals: VecDeque::new(),
             gap: None,
@@ -172,14 +188,24 @@ impl Responder {
         let length = if kind == Some(Kind::Read) { dma_length(packet).unwrap_or(0) } else { 0 };
         let count = if length > MESSAGE_BYTES_MAX { 1 } else { psn_count(length, set_up.pmtu_bytes.max(1)) };
         let asked = kind.filter(|kind| matches!(kind, Kind::Read | Kind::Atomic));
-        let asked = asked.map(|kind| Asked { kind, first: psn, length, count, sent: 0, is_doubtful: false });
+        let asked = asked.map(|kind| Asked {
+            kind,
+            first: psn,
+            length,
+            count,
+            sent: 0,
+            served: 0,
+            is_doubtful: false,
+        });
         let ends_message = operation.is_some_and(Operation::ends_message);
         let takes_receive = operation.is_some_and(takes_receive);
         let arrival = Arrival { psn, count, ends_message, takes_receive, asked };
         let is_again = psn.is_before(self.expected);
         let replaced = if is_again { self.replaced(&arrival) } else { None };
-        // What arrives behind a gap is dropped, so it is neither refused by an RNR NAK nor executed.
+        // What arrives behind a gap is dropped, so it is neither refused by another NAK nor executed.
         if psn == self.expected || is_again {
+            let unserved = self.open.iter().filter(|one| one.first.is_before(psn)).count();
+            self.refusals.note(set_up, packet, row, arrival.end(), unserved, is_again);
             self.arrivals.push_back(arrival);
             if self.arrivals.len() > ARRIVALS_MAX {
                 self.arrivals.pop_front();
@@ -267,6 +293,7 @@ impl Responder {
     /// arrived again before the NAK left may be executed, and may be another request than the one that was refused.
     fn wait_for(&mut self, psn: Psn) {
         let has_come = self.has_come(psn);
+        self.refusals.wait_for(psn);
         let refused = self.arrivals.iter().position(|arrival| arrival.psn == psn);
         self.arrivals.drain(..refused.map_or(0, |place| place + 1));
         if !has_come {
@@ -327,6 +354,7 @@ impl Responder {
                 let allowed = set_up.min_rnr_timer;
                 findings.compare(Rule::Syndrome, "the RNR timer code", timer_code, allowed);
                 self.refuse(psn, self.has_come(psn), findings);
+                self.check_cause(psn, aeth.meaning(), findings);
                 self.check_msn(&aeth, psn.sub(1), findings);
                 self.wait_for(psn);
             }
@@ -341,6 +369,7 @@ impl Responder {
             }
             Syndrome::Nak(code) if code != NakCode::InvalidRdRequest => {
                 self.refuse(psn, self.has_come(psn), findings);
+                self.check_cause(psn, aeth.meaning(), findings);
                 self.check_msn(&aeth, psn.sub(1), findings);
                 self.is_over = true;
             }
@@ -360,7 +389,7 @@ impl Responder {
                     "an ACK of {psn} passes {:?} at {}, which waits for {}",
                     open.kind,
                     open.first,
-                    open.next()
+                    open.unserved()
                 )
             });
         }
@@ -369,6 +398,14 @@ impl Responder {
             format!("an ACK of {psn} comes after one of {:?}", self.acknowledged)
         });
         self.acknowledged = Some(psn);
+        self.refusals.settle(psn.add(1));
+    }
+
+    /// Checks that a NAK other than 0x60 has a cause.
+    fn check_cause(&self, psn: Psn, nak: Syndrome, findings: &mut Findings) {
+        let mut answers = self.open.iter().chain(&self.repeated).filter(|one| one.length > 0);
+        let is_due = answers.any(|one| one.next() == psn || one.unserved() == psn);
+        self.refusals.check(psn, nak, is_due, self.host_has_failed, findings);
     }
 
     /// Checks a NAK: what precedes it is acknowledged by it.
@@ -382,12 +419,12 @@ impl Responder {
             format!("a NAK of {psn} comes after an ACK of {:?}", self.acknowledged)
         });
         if let Some(open) = self.open.iter().find(|one| !one.is_doubtful) {
-            findings.ensure(Rule::ResponsePsn, !open.next().is_before(psn), || {
+            findings.ensure(Rule::ResponsePsn, !open.unserved().is_before(psn), || {
                 format!(
                     "a NAK of {psn} passes {:?} at {}, which waits for {}",
                     open.kind,
                     open.first,
-                    open.next()
+                    open.unserved()
                 )
             });
         }
@@ -420,8 +457,27 @@ impl Responder {
         asked.sent += 1;
         // What is in doubt and was passed was not executed.
         let done = self.open.iter().take(self.due()).position(|one| one.sent == one.count);
-        self.open.drain(..done.map_or(0, |place| place + 1));
+        self.open.drain(..done.unwrap_or(0));
         self.repeated.retain(|one| one.sent < one.count);
+        self.serve(psn);
+        self.refusals.settle(psn);
+    }
+
+    /// Notes that the response of a PSN is sent, as the answer to any request.
+    fn serve(&mut self, psn: Psn) {
+        let covers = |one: &Asked| !psn.is_before(one.first) && !psn.is_after(one.last());
+        let Some(place) = self.open.iter().position(covers) else { return };
+        let one = &mut self.open[place];
+        if one.unserved() == psn {
+            one.served += 1;
+        }
+        if psn != one.last() {
+            return;
+        }
+        if let Some(one) = self.open.remove(place) {
+            let rest = Some(one).filter(|one| one.sent < one.count);
+            keep(&mut self.repeated, rest, REPEATED_MAX);
+        }
     }
 
     /// Checks the MSN of a response by which the requests up to a PSN are completed.

@@ -66,6 +66,8 @@ pub enum Rule {
     ReadResponse,
     /// The syndrome is defined; an ACK has credit code 31, an RNR NAK the queue pair's timer code (protocol 1.6 and 2.9).
     Syndrome,
+    /// A NAK that ends the queue pair, or an RNR NAK, refuses a request for which the port has seen a cause (protocol 3.6).
+    Refusal,
     /// The MSN counts the messages that were completed (protocol 3.7).
     Msn,
     /// A CNP answers a packet that the network has marked, and its PSN and reserved bytes are 0 (protocol 1.10).
@@ -74,7 +76,7 @@ pub enum Rule {
 
 impl Rule {
     /// All rules, in the order of declaration.
-    pub const ALL: [Rule; 30] = [
+    pub const ALL: [Rule; 31] = [
         Rule::Length,
         Rule::Icrc,
         Rule::MacAddress,
@@ -103,6 +105,7 @@ impl Rule {
         Rule::ResponsePsn,
         Rule::ReadResponse,
         Rule::Syndrome,
+        Rule::Refusal,
         Rule::Msn,
         Rule::Congestion,
     ];

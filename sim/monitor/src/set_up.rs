@@ -83,6 +83,14 @@ impl Port {
     }
 }
 
+/// What a queue pair lets its peer do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub(crate) write: bool,
+    pub(crate) read: bool,
+    pub(crate) atomic: bool,
+}
+
 /// What commands have set of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetUp {
@@ -92,6 +100,10 @@ pub(crate) struct SetUp {
     pub(crate) pmtu_bytes: u32,
     pub(crate) partition_key: u16,
     pub(crate) reads_max: u8,
+    /// READs and atomics of the peer that it must take, and what the peer may do: the least that was set since the queue pair was
+    /// connected, as a command may not be executed yet.
+    pub(crate) reads_taken: u8,
+    pub(crate) rights: Rights,
     pub(crate) min_rnr_timer: u8,
     pub(crate) timeout: u8,
     pub(crate) path: Option<CreateAddressHandle>,
@@ -107,6 +119,8 @@ impl SetUp {
             pmtu_bytes: 0,
             partition_key: PARTITION_KEY_DEFAULT,
             reads_max: 0,
+            reads_taken: 0,
+            rights: Rights::default(),
             min_rnr_timer: 0,
             timeout: 0,
             path: None,
@@ -144,7 +158,21 @@ impl QueuePair {
     /// Changes it as a command says. `handle` is the address handle that the command names.
     pub(crate) fn modify(&mut self, body: &ModifyQueuePair, handle: Option<CreateAddressHandle>) {
         let mask = AttributeMask(body.mask);
+        let is_connected = self.responder.is_some();
         let set_up = &mut self.set_up;
+        if mask.contains(AttributeMask::ACCESS) {
+            let Rights { write, read, atomic } =
+                if is_connected { set_up.rights } else { Rights { write: true, read: true, atomic: true } };
+            set_up.rights = Rights {
+                write: write && body.remote_write,
+                read: read && body.remote_read,
+                atomic: atomic && body.remote_atomic,
+            };
+        }
+        if mask.contains(AttributeMask::DESTINATION_READ_ATOMIC) {
+            let most = if is_connected { set_up.reads_taken } else { u8::MAX };
+            set_up.reads_taken = body.destination_read_atomic.min(most);
+        }
         if mask.contains(AttributeMask::PARTITION) {
             set_up.partition_key = body.partition_key;
         }

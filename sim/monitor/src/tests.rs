@@ -1,5 +1,6 @@
 //! Planted faults: each rule is broken in each way that it names, and good traffic breaks none.
 mod dropped;
+mod refused;
 
 use super::*;
 use rnic_layout::admin::{CommandHeader, CreateQueuePair, ModifyQueuePair};
@@ -249,8 +250,14 @@ impl Bench {
                 AttributeMask::DESTINATION_QP,
                 AttributeMask::RECEIVE_PSN,
                 AttributeMask::MIN_RNR_TIMER,
+                AttributeMask::DESTINATION_READ_ATOMIC,
+                AttributeMask::ACCESS,
             ]),
             next_state: QpState::ReadyToReceive,
+            remote_write: true,
+            remote_read: true,
+            remote_atomic: true,
+            destination_read_atomic: 2,
             partition_key: PARTITION,
             address_handle: handle,
             path_mtu: PathMtu::Bytes256,
@@ -397,8 +404,11 @@ const IN_BYTES: &[(Rule, fn(&mut Vec<u8>))] = &[
     (Rule::UdpPort, |frame| frame[18 + 20 + 3] ^= 1),
 ];
 
+/// A rule, what breaks it, and how.
+type InSequence = (Rule, &'static str, fn(&mut Bench));
+
 /// Faults that show in a sequence of frames only; all frames but the last are good.
-const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
+const IN_SEQUENCE: &[InSequence] = &[
     (Rule::State, "a request in RTR", |bench| {
         bench.enter(QpState::ReadyToReceive);
         bench.answer(CommandStatus::Success);
@@ -416,14 +426,14 @@ const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
     }),
     (Rule::State, "an ACK after a NAK that ends all", |bench| {
         bench.arrives(send_only(RECEIVE_PSN, 5));
-        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteAccessError), 0));
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteOperationalError), 0));
         assert_eq!(bench.rules(), []);
         bench.sends(&ack(RECEIVE_PSN, ACK, 1));
     }),
     (Rule::State, "an ACK after a NAK that ends all, just after a command", |bench| {
         bench.arrives(send_only(RECEIVE_PSN, 5));
         bench.set_timer();
-        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteAccessError), 0));
+        bench.sends(&ack(RECEIVE_PSN, nak(NakCode::RemoteOperationalError), 0));
         assert_eq!(bench.rules(), []);
         bench.sends(&ack(RECEIVE_PSN, ACK, 1));
     }),
@@ -882,7 +892,7 @@ fn each_planted_fault_is_found_and_each_rule_has_one() {
         expect(&bench, *rule, &format!("fault {place} in bytes"));
         planted.insert(*rule);
     }
-    for (rule, what, run) in IN_SEQUENCE {
+    for (rule, what, run) in IN_SEQUENCE.iter().chain(refused::FAULTS) {
         let mut bench = Bench::new();
         run(&mut bench);
         expect(&bench, *rule, what);

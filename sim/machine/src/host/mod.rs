@@ -340,6 +340,9 @@ impl Host {
         }
         let (memory, order) = (&mut self.memory, &mut self.order);
         to_card.write_done = self.writes.cycle(now_ps, options, &mut self.up, memory, order, log);
+        if to_card.write_done == Some(true) {
+            self.overheard.port_mut().write_failed();
+        }
         for answer in self.order.take_answers() {
             self.overheard.port_mut().answer(now_ps, &answer);
         }

@@ -30,6 +30,8 @@ struct Resource {
     first_psn: Psn,
     psn_count: u32,
     kind: ResourceKind,
+    /// Its last response was sent, as the answer to any of its requests.
+    is_served: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,21 +108,22 @@ impl Responder {
         }
     }
 
-    /// Returns whether responses of a READ, or the answer of an atomic, are still pending.
-    fn is_being_served(&self, resource: &Resource) -> bool {
-        self.replies.iter().any(|reply| match reply {
-            Reply::Acknowledge { .. } => false,
-            Reply::Read { original_psn, .. } => *original_psn == resource.first_psn,
-            Reply::Atomic { psn, .. } => *psn == resource.first_psn,
-        })
+    /// Notes that a response of the kept READ or atomic with this first PSN is sent.
+    fn note_sent(&mut self, first_psn: Psn, psn: Psn) {
+        let is_last =
+            |one: &&mut Resource| one.first_psn == first_psn && psn == first_psn.add(one.psn_count - 1);
+        if let Some(resource) = self.resources.iter_mut().find(is_last) {
+            resource.is_served = true;
+        }
     }
 
-    /// Keeps a READ or atomic, in place of the oldest one.
+    /// Keeps a READ or atomic that is accepted, in place of the oldest one.
     fn keep(&mut self, resource: Resource, capacity: u8) {
         if self.resources.len() >= usize::from(capacity) {
             self.resources.pop_front();
         }
         self.resources.push_back(resource);
+        self.expected = resource.first_psn.add(resource.psn_count);
     }
 }
 
@@ -311,12 +314,12 @@ impl QueuePair {
         let first_psn = packet.bth.psn;
         let psn_count = psn_count(length, self.setup.pmtu.bytes());
         let kind = ResourceKind::Read { address, key, length };
-        self.responder.keep(Resource { first_psn, psn_count, kind }, self.setup.destination_read_atomic);
+        let resource = Resource { first_psn, psn_count, kind, is_served: false };
+        self.responder.keep(resource, self.setup.destination_read_atomic);
         // A READ counts as executed when it is accepted (protocol 3.7).
         if !mutant!("endpoint-read-not-counted") {
             self.responder.msn = self.responder.msn.add(1);
         }
-        self.responder.expected = first_psn.add(psn_count);
         let msn = self.responder.msn;
         let (sent_bytes, original_psn) = (0, first_psn);
         let reply = Reply::Read { first_psn, address, key, length, sent_bytes, msn, original_psn };
@@ -347,10 +350,9 @@ impl QueuePair {
 
         let psn = packet.bth.psn;
         let kind = ResourceKind::Atomic { original };
-        self.responder
-            .keep(Resource { first_psn: psn, psn_count: 1, kind }, self.setup.destination_read_atomic);
+        let resource = Resource { first_psn: psn, psn_count: 1, kind, is_served: false };
+        self.responder.keep(resource, self.setup.destination_read_atomic);
         self.responder.msn = self.responder.msn.add(1);
-        self.responder.expected = psn.add(1);
         let reply = Reply::Atomic { psn, original, msn: self.responder.msn };
         self.responder.replies.push_back(reply);
         Ok(())
@@ -368,8 +370,7 @@ impl QueuePair {
     fn check_resources(&self) -> Result<(), Refusal> {
         let (responder, capacity) = (&self.responder, usize::from(self.setup.destination_read_atomic));
         let full = responder.resources.len() >= capacity;
-        let oldest_is_busy =
-            responder.resources.front().is_none_or(|oldest| responder.is_being_served(oldest));
+        let oldest_is_busy = responder.resources.front().is_none_or(|oldest| !oldest.is_served);
         if full && oldest_is_busy { Err(INVALID) } else { Ok(()) }
     }
 
@@ -516,6 +517,7 @@ impl QueuePair {
                 Some(self.reply(Op::Acknowledge, psn, vec![aeth(syndrome, msn)], Vec::new()))
             }
             Reply::Atomic { psn, original, msn } => {
+                self.responder.note_sent(psn, psn);
                 let headers = vec![
                     aeth(self.positive(), msn),
                     ExtendedRepr::AtomicAckEth(AtomicAckEthRepr { original }),
@@ -569,6 +571,7 @@ impl QueuePair {
             (false, true) => Op::ReadResponseLast,
         };
         let headers = if first || last { vec![aeth(self.positive(), msn)] } else { Vec::new() };
+        self.responder.note_sent(original_psn, psn);
         if !last {
             let sent_bytes = sent_bytes + bytes;
             let rest = Reply::Read { first_psn, address, key, length, sent_bytes, msn, original_psn };

@@ -162,6 +162,31 @@ fn a_late_duplicate_of_an_atomic_does_not_repeat_it_and_a_forgotten_one_is_not_a
     assert_eq!(pair.b.counter("duplicate_dropped"), 1);
 }
 
+/// Protocol 3.5: a READ that was answered takes no slot while it is answered again.
+#[test]
+fn a_replay_that_waits_takes_no_slot() {
+    let mut pair = Pair::with(|setup| {
+        (setup.destination_read_atomic, setup.read_atomic) = (1, 1);
+        setup.pmtu = Pmtu::Bytes256;
+    });
+    for work in [read(0, 0, 0, 600), fetch_add(0, 0, 0, 1)] {
+        pair.a.post_send(A, work);
+        let request = pair.a.transmit().unwrap();
+        pair.b.receive(&request);
+        let answer: Vec<Vec<u8>> = std::iter::from_fn(|| pair.b.transmit()).collect();
+        // The wire has doubled it. Its second answer waits while the next request arrives.
+        pair.b.receive(&request);
+        answer.iter().for_each(|frame| {
+            pair.a.receive(frame);
+        });
+        pair.a.post_send(A, read(1, 0, 0, 10));
+        let next = pair.a.transmit().unwrap();
+        pair.b.receive(&next);
+        pair.run();
+        assert_eq!(pair.statuses_of_a(), [0, 1].map(|wr_id| (wr_id, CompletionStatus::Success)));
+    }
+}
+
 #[test]
 fn a_duplicate_read_must_stay_in_what_was_granted() {
     let mut pair = Pair::with(|setup| setup.pmtu = Pmtu::Bytes256);

@@ -576,11 +576,10 @@ impl<
         self.pool_levels.index.next = self.control.counters.pool_index.val();
         self.control.counters.pool_level.next = self.pool_levels.value.val();
 
-        // Status that no block reports: the board knows its port, and no pool can run empty.
+        // Status that no block reports: the board knows its port.
         self.control.port.link_up.next = self.link_up.val();
         self.control.port.speed.next = self.port_speed.val();
         self.control.port.permanent_mac.next = self.permanent_mac.val();
-        self.control.pool_exhausted.next = false;
     }
 }
 

@@ -4,6 +4,8 @@
 //! in the order of the sections. Every setting must be given, and an unknown one is an error, so that a
 //! misspelt name is not ignored.
 use rnic_control::function_reset::FUNCTION_RESET_CYCLES_MAX;
+use rnic_layout::limits::HOST_LIMIT_RESET_MS;
+use rnic_layout::registers::HostLimit;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
@@ -12,7 +14,12 @@ pub const WIDTHS_BITS: [u32; 4] = [64, 128, 256, 512];
 /// Range of the core clock, in MHz.
 pub const CORE_CLOCK_MHZ: std::ops::RangeInclusive<u32> = 50..=500;
 /// PCI Express gives a function-level reset 100 ms.
-const _: () = assert!(FUNCTION_RESET_CYCLES_MAX < 100 * 1000 * *CORE_CLOCK_MHZ.start() as u64);
+const _: () = assert!(
+    FUNCTION_RESET_CYCLES_MAX < (100 - HOST_LIMIT_RESET_MS) * 1000 * *CORE_CLOCK_MHZ.start() as u64,
+    "while `host_limit` has its value at reset"
+);
+const _: () =
+    assert!(HostLimit::at_reset_of(*CORE_CLOCK_MHZ.end() * 1000).limit > 0, "the register holds it");
 /// Allowed sizes of each receive buffer, in KiB.
 pub const BUFFERS_KIB: [u32; 3] = [32, 64, 128];
 /// The preset of each width of [`WIDTHS_BITS`], as text.

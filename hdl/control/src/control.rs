@@ -27,7 +27,7 @@ use crate::messages::{
 };
 use crate::read_slots::SlotsLevels;
 use crate::registers::{CardRegisters, SPACE_BITS};
-use crate::reset::{DRAIN_CYCLES, Reset};
+use crate::reset::{Reset, drain_cycles};
 use crate::sequencer::Sequencer;
 use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
@@ -125,8 +125,6 @@ pub struct Control {
     pub lost_write: Signal<In, Bit>,
     /// From the host writer: the host refused a write of CQEs or EQEs.
     pub host_write_error: Signal<In, Bit>,
-    /// From the pools: a pool was empty that can never be empty.
-    pub pool_exhausted: Signal<In, Bit>,
 
     /// To host reader and host writer: register `host_limit`; registered.
     pub host_limit: Signal<Out, Bits<HOST_LIMIT_BITS>>,
@@ -207,7 +205,6 @@ pub struct Control {
     #[init(CardRegisters::new(datapath_bits, clock_khz))]
     registers: CardRegisters,
     #[domain(reset = reset)]
-    #[init(Reset::new(DRAIN_CYCLES))]
     reset_order: Reset,
     #[domain(reset = reset)]
     function_reset: FunctionReset,
@@ -263,6 +260,7 @@ impl Logic for Control {
         self.reset_order.is_cut_off.next = self.is_cut_off.val();
         self.reset_order.sends.next = self.sends.val();
         self.reset_order.quiesces.next = self.registers.quiesces.val();
+        self.reset_order.drain_cycles.next = drain_cycles(self.registers.host_limit.val());
         self.reset_order.drained.next = is_drained;
         self.reset_order.reads_drained.next = self.reads_drained.val();
         self.reset_order.is_forgetting.next = !self.sequencer.is_idle.val();
@@ -278,7 +276,6 @@ impl Logic for Control {
         self.device_failure.lost_read_tag.next = self.lost_read_tag.val() || self.reset_order.lost_read.val();
         self.device_failure.lost_write.next = self.lost_write.val() || self.reset_order.lost_write.val();
         self.device_failure.host_write_error.next = self.host_write_error.val();
-        self.device_failure.pool_exhausted.next = self.pool_exhausted.val();
         let device_failed = self.device_failure.device_failed.val();
         self.registers.device_failed.next = device_failed;
         self.registers.fatal_code.next = self.device_failure.code.val();

@@ -35,8 +35,6 @@ pub struct DeviceFailure {
     pub lost_write: Signal<In, Bit>,
     /// The host refused a write of an EQE.
     pub host_write_error: Signal<In, Bit>,
-    /// A pool was empty that can never be empty.
-    pub pool_exhausted: Signal<In, Bit>,
 
     /// The device has failed; registered.
     pub device_failed: Signal<Out, Bit>,
@@ -62,8 +60,6 @@ impl Logic for DeviceFailure {
             bits::<8>(FatalCode::LostWrite as u64)
         } else if self.host_write_error.val() {
             bits::<8>(FatalCode::HostWriteError as u64)
-        } else if self.pool_exhausted.val() {
-            bits::<8>(FatalCode::PoolExhausted as u64)
         } else {
             bits::<8>(0)
         };
@@ -108,20 +104,18 @@ mod tests {
             let mut sink = Sink::new(Stalls::Both);
             let mut first = None;
             for _ in 0..random.random_range(1..30) {
-                let flags: [bool; 5] = std::array::from_fn(|_| random.random_bool(0.05));
+                let flags: [bool; 4] = std::array::from_fn(|_| random.random_bool(0.05));
                 let block = &mut bench.block;
                 block.report_valid.next = flags[0];
                 block.report.next = FatalReport { code: bits(3), detail: bits(0x1234_5678) };
                 block.lost_read_tag.next = flags[1];
                 block.lost_write.next = flags[2];
                 block.host_write_error.next = flags[3];
-                block.pool_exhausted.next = flags[4];
                 let codes = [
                     FatalCode::HostReadError,
                     FatalCode::LostReadTag,
                     FatalCode::LostWrite,
                     FatalCode::HostWriteError,
-                    FatalCode::PoolExhausted,
                 ];
                 sink.drive(&mut block.event, &mut random);
                 bench.settle();

@@ -13,12 +13,13 @@
 //!
 //! A reset lasts until all that is in flight has drained and the objects are forgotten: in simulation 60 to 90 us without the right to
 //! be bus master, and up to 214 us with it, since the card then ends the messages that it has begun (64 bits, full traffic). One that
-//! gives up lasts four milliseconds at 250 MHz. PCI Express gives a function 100 ms (Base Specification 6.6.2).
-use crate::reset::DRAIN_CYCLES;
+//! gives up lasts as long as the host may take for an answer. PCI Express gives a function 100 ms (Base Specification 6.6.2).
 use rnic_kernel::prelude::*;
+use rnic_layout::limits::{DRAIN_UNITS, HOST_LIMIT_UNIT_LOG2};
 
-/// Cycles within which a function-level reset is done, two resets that give up being the worst.
-pub const FUNCTION_RESET_CYCLES_MAX: u64 = 2 * (DRAIN_CYCLES + (1 << 16));
+/// Cycles within which a function-level reset is done beside the time of the register `host_limit`. If a reset of another cause runs,
+/// one of the two waits for the host: the other finds nothing in flight.
+pub const FUNCTION_RESET_CYCLES_MAX: u64 = (DRAIN_UNITS << HOST_LIMIT_UNIT_LOG2) + 2 * (1 << 16);
 
 /// What the block does in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]

@@ -195,7 +195,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 11] {
         (at::QUEUE_LIMITS, register_value!(queues)),
         (at::MESSAGE_LIMIT, register_value!(message)),
         (at::MEMORY_LIMITS, register_value!(memory)),
-        (at::HOST_LIMIT, register_value!(HostLimit::at_reset())),
+        (at::HOST_LIMIT, register_value!(HostLimit::at_reset_of(clock_khz))),
         (at::TIMER_UNIT, register_value!(timer_unit(clock_khz))),
         (at::PORT_CONTROL, register_value!(PortControl::at_reset())),
     ]

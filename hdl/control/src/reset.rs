@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A reset without work lasts 2 + [`SETTLE_CYCLES`] + [`RESET_CYCLES`] + 2^[`SWEEP_BITS`] cycles, and then until the sequencer has
-//! forgotten all objects. Draining lasts at most the limit that the block is made with.
+//! forgotten all objects. Draining lasts at most `drain_cycles`: for as long as the host may take for an answer, and a while longer.
 //!
 //! 1. While `is_resetting`, nothing new begins, and software's writes change nothing.
 //! 2. `core_reset` begins only when the card is drained, or the limit is over. Work that begins in the cycle of the request is
@@ -28,6 +28,8 @@
 //! Design decision 12.
 use crate::messages::TableSweep;
 use rnic_kernel::prelude::*;
+use rnic_layout::limits::{DRAIN_UNITS, HOST_LIMIT_UNIT_LOG2};
+use rnic_messages::sizes::HOST_LIMIT_BITS;
 
 /// Cycles of `core_reset`: longer than the deepest pipeline of the card.
 pub const RESET_CYCLES: u64 = 255;
@@ -35,12 +37,20 @@ pub const RESET_CYCLES: u64 = 255;
 pub const SETTLE_CYCLES: u64 = 16;
 /// Bits of the index that is swept.
 pub const SWEEP_BITS: usize = 10;
-/// Cycles after which what has not drained is lost: four milliseconds at 250 MHz, longer than the memory latency of any host.
-pub const DRAIN_CYCLES: u64 = 1 << 20;
 /// Cycles after which a frame that has left the assembler has left the card.
 pub const STILL_CYCLES: u64 = 255;
-const TIME_BITS: usize = 21;
+/// Bits of a number of units that a drain lasts, and of its cycles.
+const UNITS: usize = HOST_LIMIT_BITS + 1;
+const UNIT_BITS: usize = HOST_LIMIT_UNIT_LOG2 as usize;
+pub(crate) const TIME_BITS: usize = UNITS + UNIT_BITS;
 const STILL_BITS: usize = 8;
+
+/// Cycles after which what has not drained is lost, by the register `host_limit`; if that is no limit, as for the longest one.
+#[kernel]
+pub(crate) fn drain_cycles(host_limit: Bits<HOST_LIMIT_BITS>) -> Bits<TIME_BITS> {
+    let limit = select(host_limit.any(), host_limit, !bits::<HOST_LIMIT_BITS>(0));
+    cat!(bit_cast::<UNITS, HOST_LIMIT_BITS>(limit) + DRAIN_UNITS, bits::<UNIT_BITS>(0))
+}
 
 /// What the block does in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -63,10 +73,6 @@ enum Phase {
 
 /// Orders the phases of a reset.
 #[derive(LogicBlock, Registers, Construct)]
-#[new(
-    /// Makes a block that begins with a reset, and drains for at most `drain_cycles`.
-    drain_cycles: u64,
-)]
 pub struct Reset {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -76,6 +82,8 @@ pub struct Reset {
     pub request: Signal<In, Bit>,
     /// From the registers: the card is to drain.
     pub quiesces: Signal<In, Bit>,
+    /// Cycles after which what has not drained is lost, at least two.
+    pub drain_cycles: Signal<In, Bits<TIME_BITS>>,
     /// Nothing is in flight to host or wire.
     pub drained: Signal<In, Bit>,
     /// No host read is in flight; tells `lost_read` from `lost_write`.
@@ -102,8 +110,6 @@ pub struct Reset {
     /// Other work was not done in time; registered, one cycle.
     pub lost_write: Signal<Out, Bit>,
 
-    #[init(Constant::new(bits(drain_cycles)))]
-    drain_cycles: Constant<Bits<TIME_BITS>>,
     phase: Reg<Phase>,
     /// Cycles that the phase still lasts, less one.
     #[init(Reg::new(bits(RESET_CYCLES)))]
@@ -221,6 +227,7 @@ impl Logic for Reset {
 mod tests {
     use super::*;
     use rnic_blocks::bench::Bench;
+    use rnic_layout::registers::HostLimit;
 
     const DRAIN: u64 = 400;
     const FORGETTING: u32 = 30;
@@ -237,7 +244,8 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            let bench = Bench::clocked(Reset::new(DRAIN), |block| &mut block.clock).in_lock_step();
+            let mut bench = Bench::clocked(Reset::default(), |block| &mut block.clock).in_lock_step();
+            bench.block.drain_cycles.next = bits(DRAIN);
             let mut world = World {
                 bench,
                 forgetting: 0,
@@ -311,6 +319,15 @@ mod tests {
             assert!(swept.iter().copied().eq(0..1 << SWEEP_BITS), "everything is swept once");
             assert_eq!(std::mem::take(&mut self.forgot), 1);
             cycles
+        }
+    }
+
+    #[test]
+    fn a_drain_lasts_longer_than_the_host_may_take() {
+        for (limit, units) in [(1, 65), (15_625, 15_689), (0xffff, 0x1_003f), (0, 0x1_003f)] {
+            assert_eq!(drain_cycles(bits(limit)).to_u64(), units << 10, "limit {limit}");
+            let layout = HostLimit { limit: limit as u16 };
+            assert_eq!(layout.drain_units(), units, "the layout says the same");
         }
     }
 

@@ -59,7 +59,7 @@ use rnic_messages::sizes::HOST_LIMIT_BITS;
 /// Cycles of a unit of `limit`.
 pub const LIMIT_CYCLES: u64 = 1 << UNIT_BITS;
 /// Bits of a count of those cycles.
-pub(crate) const UNIT_BITS: usize = 10;
+pub(crate) const UNIT_BITS: usize = rnic_layout::limits::HOST_LIMIT_UNIT_LOG2 as usize;
 /// Bits of a time in these units: twice the longest limit.
 const TIME_BITS: usize = HOST_LIMIT_BITS + 1;
 const CLOCK_BITS: usize = UNIT_BITS + TIME_BITS;

@@ -610,6 +610,58 @@ pub struct Command {
     pub body: Body,
 }
 
+/// Accesses of the host that a command waits for, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostWait {
+    /// What is waited for.
+    pub meaning: &'static str,
+    /// Commands that wait for it; empty for all.
+    pub opcodes: &'static [CommandOpcode],
+    /// Accesses, each of which ends within the register `host_limit`; zero for one each 64 bytes of a list of pages.
+    pub accesses: u32,
+}
+
+/// What commands wait for at the host. The sum of a command's accesses is its longest time, in units of `host_limit`.
+pub const HOST_WAITS: &[HostWait] = {
+    use CommandOpcode::*;
+    &[
+        HostWait { meaning: "The command is read.", opcodes: &[], accesses: 1 },
+        HostWait {
+            meaning: "The list of pages is read, 64 bytes at a time.",
+            opcodes: &[CreateRegion, ModifyRegion],
+            accesses: 0,
+        },
+        HostWait {
+            meaning: "Work in flight ends: send WQEs, receive WQEs, payload to send, operands of atomics; then payload, results of atomics, CQEs. This \
+                      twice, since keys that peers end may be waited for first.",
+            opcodes: &[
+                ModifyQueuePair,
+                DestroyQueuePair,
+                DestroySharedReceiveQueue,
+                ModifyRegion,
+                DestroyRegion,
+            ],
+            accesses: 2 * 7,
+        },
+        HostWait {
+            meaning: "The object is written.",
+            opcodes: &[
+                QueryQueuePair,
+                QueryCompletionQueue,
+                QueryEventQueue,
+                QuerySharedReceiveQueue,
+                QueryRegion,
+                QueryAddressHandle,
+            ],
+            accesses: 1,
+        },
+        HostWait { meaning: "The answer is written.", opcodes: &[], accesses: 1 },
+    ]
+};
+
+/// Bytes of a list of pages that the card reads at a time.
+const LIST_READ_BYTES: u64 = 64;
+
 /// Refusal of a command by the checks that need no object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -694,6 +746,33 @@ impl Command {
         Ok(Self { header, body })
     }
 
+    /// Accesses of the host that the command waits for, one after the other, by [`HOST_WAITS`].
+    pub fn host_accesses(&self) -> u32 {
+        let waits = HOST_WAITS
+            .iter()
+            .filter(|wait| wait.opcodes.is_empty() || wait.opcodes.contains(&self.header.opcode));
+        waits.fold(0, |sum: u32, wait| {
+            sum.saturating_add(if wait.accesses == 0 { self.list_reads() } else { wait.accesses })
+        })
+    }
+
+    /// Reads of the list of pages that the command names.
+    fn list_reads(&self) -> u32 {
+        let (translation, offset, length, page_log2) = match self.body {
+            Body::CreateRegion(body) => (body.translation, body.first_offset, body.length, body.page_log2),
+            Body::ModifyRegion(body) => (body.translation, body.first_offset, body.length, body.page_log2),
+            _ => return 0,
+        };
+        if translation == Translation::Contiguous {
+            return 0;
+        }
+        let pages = length
+            .saturating_add(offset.into())
+            .div_ceil(1u64.checked_shl(page_log2.into()).unwrap_or(u64::MAX));
+        let reads = pages.div_ceil(LIST_READ_BYTES / 8);
+        u32::try_from(reads).unwrap_or(u32::MAX)
+    }
+
     /// Returns the command as bytes.
     ///
     /// # Errors
@@ -775,6 +854,40 @@ mod tests {
                 moderation_period: 4,
                 base: 0x10_5000,
             }),
+        }
+    }
+
+    #[test]
+    fn a_command_waits_for_the_host_as_often_as_its_accesses_follow_one_another() {
+        use CommandOpcode::*;
+        let of = |opcode, body| {
+            Command { header: CommandHeader { opcode, tag: 0, object_number: 0 }, body }.host_accesses()
+        };
+        for (opcode, body, accesses) in [
+            (Nothing, Body::Nothing, 2),
+            (QueryQueuePair, Body::Query(Query::at_reset()), 3),
+            (DestroyQueuePair, Body::Destroy, 16),
+            (DestroyCompletionQueue, Body::Destroy, 2),
+        ] {
+            assert_eq!(of(opcode, body), accesses, "{}", opcode.name());
+        }
+        let region = |translation, first_offset, length| {
+            of(
+                CreateRegion,
+                Body::CreateRegion(super::CreateRegion {
+                    translation,
+                    first_offset,
+                    length,
+                    page_log2: 12,
+                    ..super::CreateRegion::at_reset()
+                }),
+            )
+        };
+        assert_eq!(region(Translation::Contiguous, 0, 1 << 30), 2);
+        for (offset, length, reads) in
+            [(0, 1, 1), (0, 8 << 12, 1), (1, 8 << 12, 2), (0, 1 << 26, 2048), (0, u64::MAX, u32::MAX - 2)]
+        {
+            assert_eq!(region(Translation::PageList, offset, length), 2 + reads, "{offset} {length:#x}");
         }
     }
 

@@ -124,6 +124,13 @@ limits! {
     HOST_READ_TAGS_MAX: u32 = 256;
     /// No request to the host crosses a multiple of this many bytes.
     HOST_BOUNDARY_BYTES: u64 = 4096;
+    /// Cycles of the core clock in a unit of the register `host_limit`, log2.
+    HOST_LIMIT_UNIT_LOG2: u32 = 10;
+    /// Time that the host has for an answer after a reset, in milliseconds: longer than the 50 after which a PCI Express endpoint
+    /// gives a read up, and shorter than the 100 that PCI Express gives a function-level reset.
+    HOST_LIMIT_RESET_MS: u64 = 64;
+    /// What a reset or a quiesce waits longer than `host_limit`, in its units: the work that a late answer sets off.
+    DRAIN_UNITS: u64 = 64;
     /// Interrupt vectors of the card.
     INTERRUPT_VECTORS_MAX: u32 = 64;
 

@@ -226,8 +226,8 @@ record! {
         /// Enables frames, doorbells and commands. While zero, no ring is processed, and good frames are dropped and counted as
         /// `buffer_full`.
         enable: bool = 0..1, "design decision 12";
-        /// Writing one resets the card: it quiesces, drains its reads and writes, removes every object and resets all registers.
-        /// Reads as zero; `status.resetting` shows when the reset is complete.
+        /// Writing one resets the card: it quiesces, drains its reads and writes for at most `host_limit` and 64 units, removes every
+        /// object and resets all registers. Reads as zero; `status.resetting` shows when the reset is complete.
         reset: bool = 1..2, "design decision 12";
         /// Writing one stops new work and drains the work in flight; objects are kept. Writing zero resumes.
         quiesce: bool = 2..3, "design decision 12";
@@ -269,8 +269,6 @@ values! {
         HostReadError = 3, "host_read_error";
         /// The host refused a write of an EQE, an admin answer or a context.
         HostWriteError = 4, "host_write_error";
-        /// A pool that can never be empty was empty: a defect of the card.
-        PoolExhausted = 6, "pool_exhausted";
     }
 }
 
@@ -294,15 +292,56 @@ record! {
 }
 
 record! {
-    /// Longest time that the host may take to answer a read, or to report a write.
+    /// Longest time that the host may take to answer a read, or to report a write. Software that
+    /// sets it waits for the card accordingly: a reset takes little longer, and a command as many times this time as its accesses of
+    /// the host ("Time of a command", in the part on the admin queue).
     pub struct HostLimit: 64 bits by Driver, "design decision 12" {
         /// A read that is not answered after this time, in units of 1024 cycles of the core clock, fails as if the host had
-        /// refused it; at 250 MHz the value at reset is 67 ms. A late answer is dropped. If writes are in flight and none is
-        /// reported done for this time, the device fails, since reports do not name their writes. Zero: no limit. A new value
-        /// also counts for what is in flight.
-        limit: u16 = 0..16, "design decision 12", unit "1024 cycles", reset 16384;
+        /// refused it. The value at reset is 64 ms of the card's core clock, rounded up; the one shown is that of 250 MHz. A late
+        /// answer is dropped. If writes are in flight and none is reported done for this time, the device fails, since reports do
+        /// not name their writes. A reset, a function-level reset and a quiesce wait for the host for 64 units longer, and then
+        /// report `lost_read_tag` or `lost_write`; PCI Express gives a function-level reset 100 ms. Zero: no limit; they wait for
+        /// 65,599 units then. A new value also counts for what is in flight.
+        limit: u16 = 0..16, "design decision 12", unit "1024 cycles", reset 15625;
     }
     reserved { 16..64 }
+}
+
+impl HostLimit {
+    /// Largest limit, in units.
+    pub const UNITS_MAX: u64 = u16::MAX as u64;
+
+    /// Units that last at least this long, at a core clock; [`Self::UNITS_MAX`] fit in the register.
+    pub const fn units(nanoseconds: u64, clock_khz: u32) -> u64 {
+        let cycles = (nanoseconds as u128 * clock_khz as u128).div_ceil(1_000_000);
+        let units = cycles.div_ceil(1 << limits::HOST_LIMIT_UNIT_LOG2);
+        if units > u64::MAX as u128 { u64::MAX } else { units as u64 }
+    }
+
+    /// Time of some units at a core clock, in nanoseconds, rounded up. A clock of zero counts as 1 kHz.
+    pub const fn nanoseconds(units: u64, clock_khz: u32) -> u64 {
+        let cycles = (units as u128) << limits::HOST_LIMIT_UNIT_LOG2;
+        let clock_khz = if clock_khz == 0 { 1 } else { clock_khz };
+        let nanoseconds = (cycles * 1_000_000).div_ceil(clock_khz as u128);
+        if nanoseconds > u64::MAX as u128 { u64::MAX } else { nanoseconds as u64 }
+    }
+
+    /// The value at reset of a card of this core clock.
+    ///
+    /// # Panics
+    ///
+    /// If the clock is above 1 GHz, which is more than the register can count.
+    pub const fn at_reset_of(clock_khz: u32) -> HostLimit {
+        let units = Self::units(limits::HOST_LIMIT_RESET_MS * 1_000_000, clock_khz);
+        assert!(units <= Self::UNITS_MAX, "no core clock is so fast");
+        HostLimit { limit: units as u16 }
+    }
+
+    /// Units for which a reset or a quiesce waits for the host.
+    pub const fn drain_units(self) -> u64 {
+        let units = if self.limit == 0 { Self::UNITS_MAX } else { self.limit as u64 };
+        units + limits::DRAIN_UNITS
+    }
 }
 
 record! {
@@ -622,6 +661,8 @@ pub struct Counter {
     pub meaning: &'static str,
     /// Citation of the rule: `protocol 3.4`, `design 3.2` or `design decision 9`.
     pub section: &'static str,
+    /// The card counts it. Otherwise the register is kept for a feature that it has not, and reads as zero.
+    pub is_counted: bool,
 }
 
 /// Byte offset in BAR 0 of counter 0; the others follow, eight bytes each.
@@ -641,15 +682,28 @@ pub const fn counter_offset(index: usize) -> u32 {
 /// [`DropReason`]; `reason as usize` is the index of its counter.
 pub const DROP_COUNTERS: usize = 21;
 
+/// What a counter says, and whether the card counts it: not if its row ends with `uncounted`.
+macro_rules! counter {
+    ($name:literal, $meaning:expr, $section:literal) => {
+        Counter { name: $name, meaning: $meaning, section: $section, is_counted: true }
+    };
+    ($name:literal, $meaning:literal, $section:literal, uncounted) => {
+        Counter {
+            is_counted: false,
+            ..counter!($name, concat!($meaning, " Not counted yet: always zero."), $section)
+        }
+    };
+}
+
 macro_rules! counters {
-    ($( $name:literal, $meaning:literal, $section:literal; )+) => {
+    ($( $name:literal, $meaning:literal, $section:literal $(, $uncounted:ident)?; )+) => {
         /// All counters, in the order of their registers.
         ///
         /// The first 21 count drops of the packet path, one counter for each reason, in the order of the checks. A dropped
         /// frame is counted by the first reason that applies, so `frames_received` is the sum of these 21, of
         /// `requests_received`, of `responses_received` and of `congestion_notifications_received`. A request or response that
         /// is dropped later counts in one counter of its role.
-        pub const COUNTERS: &[Counter] = &[ $(Counter { name: $name, meaning: $meaning, section: $section }),+ ];
+        pub const COUNTERS: &[Counter] = &[ $(counter!($name, $meaning, $section $(, $uncounted)?)),+ ];
     };
 }
 
@@ -688,10 +742,10 @@ counters! {
     "qp_not_ready", "Packets for a queue pair that is not in RTR, RTS, SQD or SQE.", "protocol 3.6 row 1";
     "transport_mismatch", "Packets of another transport service than that of the queue pair.", "protocol 3.6 row 1";
     "partition_key", "Packets with a P_Key that does not match.", "protocol 4.3";
-    "queue_key", "Datagrams with a wrong Q_Key.", "protocol 3.6 row 17";
+    "queue_key", "Datagrams with a wrong Q_Key.", "protocol 3.6 row 17", uncounted;
     "source_address", "Packets to a connected queue pair whose source is not its peer, or whose destination is not its own address.", "protocol 3.6 row 1";
-    "no_receive_wqe", "UC and UD messages that found no posted receive WQE.", "protocol 3.6 row 18";
-    "unreliable_refused", "UC and UD packets refused for access, length or opcode order.", "protocol 3.6 row 20";
+    "no_receive_wqe", "UC and UD messages that found no posted receive WQE.", "protocol 3.6 row 18", uncounted;
+    "unreliable_refused", "UC and UD packets refused for access, length or opcode order.", "protocol 3.6 row 20", uncounted;
     "duplicate_request", "RC requests with a PSN before the expected one, answered again or dropped.", "protocol 3.4";
     "duplicate_dropped", "Duplicate READs and atomics whose response is no longer stored.", "protocol 3.4";
     "request_gap", "RC requests with a PSN after the expected one; they are not executed.", "protocol 3.2";
@@ -702,8 +756,8 @@ counters! {
     "nak_access_sent", "Remote access error NAKs (0x62) sent.", "protocol 3.6";
     "nak_operational_sent", "Remote operational error NAKs (0x63) sent.", "protocol 3.6";
     "nak_rnr_sent", "RNR NAKs sent.", "protocol 3.6 row 12";
-    "congestion_notifications_sent", "CNPs sent.", "protocol 5.1";
-    "marked_received", "Packets received with ECN congestion experienced.", "protocol 5.1";
+    "congestion_notifications_sent", "CNPs sent.", "protocol 5.1", uncounted;
+    "marked_received", "Packets received with ECN congestion experienced.", "protocol 5.1", uncounted;
 
     "acknowledgements_received", "Positive acknowledgements received that acknowledge something new.", "protocol 2.5";
     "nak_received", "NAKs 0x60 to 0x63 received.", "protocol 2.5";
@@ -738,7 +792,7 @@ counters! {
     "host_read_errors", "Read requests that the host completed with an error, or not within `host_limit`.", "design 3.1";
     "host_writes", "Write requests to the host.", "design 3.1";
     "host_write_errors", "Write requests that the host refused.", "design 3.1";
-    "context_misses", "Contexts fetched from host memory.", "design decision 7";
+    "context_misses", "Contexts fetched from host memory.", "design decision 7", uncounted;
     "stale_dropped", "WQEs, tokens and timers of an older generation that were dropped.", "design decision 8";
     "share_exceeded", "Requests dropped because as much of their receive queue is parked as is free for all.", "design decision 3";
 }
@@ -931,6 +985,24 @@ mod tests {
     #[test]
     fn the_magic_reads_as_text_in_memory() {
         assert_eq!(Magic::at_reset().to_bytes().unwrap(), *b"rnic-hw!");
+    }
+
+    #[test]
+    fn a_host_limit_lasts_as_long_as_asked_at_every_clock() {
+        for (clock_khz, units) in [(50_000, 3125), (250_000, 15_625), (322_266, 20_142), (500_000, 31_250)] {
+            assert_eq!(u64::from(HostLimit::at_reset_of(clock_khz).limit), units);
+        }
+        assert_eq!(HostLimit::at_reset(), HostLimit::at_reset_of(250_000));
+        for nanoseconds in [1, 4095, 4096, 4097, 64_000_000, 268_431_360] {
+            let units = HostLimit::units(nanoseconds, 250_000);
+            assert!(HostLimit::nanoseconds(units, 250_000) >= nanoseconds);
+            assert!(HostLimit::nanoseconds(units - 1, 250_000) < nanoseconds);
+        }
+        assert_eq!(HostLimit::units(268_431_360, 250_000), HostLimit::UNITS_MAX);
+        assert_eq!(HostLimit::units(u64::MAX, u32::MAX), u64::MAX);
+        assert_eq!(HostLimit::nanoseconds(1, 0), 1_024_000_000);
+        let [none, least] = [0, 1].map(|limit| HostLimit { limit }.drain_units());
+        assert_eq!((none, least), (65_599, 65));
     }
 
     #[test]

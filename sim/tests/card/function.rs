@@ -35,7 +35,7 @@ const MESSAGES: usize = 12;
 const BYTES: usize = 6 << 10;
 /// Calls of `idle` before a reset.
 const IDLE_UNTIL: usize = 120;
-/// Time in which a card that its host answers is reset: it ends the messages that it has begun first, and gives up after four times
+/// Time in which a card that its host answers is reset: it ends the messages that it has begun first, and gives up after 64 times
 /// this.
 const RESET_MAX: Duration = Duration::from_millis(1);
 

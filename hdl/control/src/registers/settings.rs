@@ -40,9 +40,9 @@ pub(super) struct Settings {
 
 /// Settings whose registers have their values at reset, those of a card of this core clock.
 pub(super) fn settings_at_reset(clock_khz: u32) -> Settings {
-    let limit = HostLimit::RECORD.field("limit").reset;
+    let limit = HostLimit::at_reset_of(clock_khz).limit;
     let unit = timer_unit(clock_khz).cycles;
-    Settings { host_limit: bits(limit), timer_unit: bits(unit.into()), ..Settings::default() }
+    Settings { host_limit: bits(limit.into()), timer_unit: bits(unit.into()), ..Settings::default() }
 }
 
 /// Gives the unit of the timers at reset: cycles of the core clock in 4.096 us, rounded up.

@@ -268,7 +268,7 @@ fn registers_that_describe_the_card_have_their_values() {
     assert_eq!((memory.address_bits, memory.smallest_page_log2, memory.largest_page_log2), (64, 12, 30));
     assert_eq!((memory.pages_log2, memory.read_slots_log2, queues.response_sges), (14, 13, 2));
     assert_eq!(world.read(at::PORT_CONTROL), 4224 << 16 | 5 << 4);
-    assert_eq!(world.read(at::HOST_LIMIT), 1 << 14);
+    assert_eq!(world.read(at::HOST_LIMIT), 15_625);
     assert_eq!(world.read(at::TIMER_UNIT), 1024);
 }
 

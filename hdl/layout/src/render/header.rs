@@ -137,7 +137,8 @@ pub fn c_header(out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "#define RNIC_COUNTERS {}u", COUNTERS.len())?;
     writeln!(out, "#define RNIC_DROP_COUNTERS {DROP_COUNTERS}u")?;
     for (index, counter) in COUNTERS.iter().enumerate() {
-        writeln!(out, "#define RNIC_COUNTER_{} {:#06x}u", upper(counter.name), counter_offset(index))?;
+        let note = if counter.is_counted { "" } else { " /* not counted yet: always zero */" };
+        writeln!(out, "#define RNIC_COUNTER_{} {:#06x}u{note}", upper(counter.name), counter_offset(index))?;
     }
     out.write_str(
         "RNIC_STATIC_ASSERT(RNIC_COUNTER_BASE + 8 * RNIC_COUNTERS <= RNIC_BAR0_BYTES, counters_fit_the_bar);\n",

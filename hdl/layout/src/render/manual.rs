@@ -1,7 +1,7 @@
 //! Renderer of the register manual, in Markdown.
 
 use super::{Plain, QUEUE_RECORDS, VALUE_TABLES};
-use crate::admin::{Answer, BODIES, CommandHeader};
+use crate::admin::{Answer, BODIES, CommandHeader, HOST_WAITS};
 use crate::context::PathRecord;
 use crate::doorbell::DOORBELLS;
 use crate::field::{Field, Record, Span, ValueTable, Writer};
@@ -240,7 +240,30 @@ fn admin(out: &mut dyn Write) -> fmt::Result {
         }
         out.write_str(".\n")?;
     }
-    record(out, &Answer::RECORD, columns)
+    record(out, &Answer::RECORD, columns)?;
+    out.write_str(
+        "\n### Time of a command
+
+A command waits for accesses of the host, one after the other, and the card gives each up after `host_limit`. So a command whose accesses
+all end in time is answered within as many times `host_limit` and some microseconds of its own.
+
+| Accesses | Commands | What is waited for |\n|---|---|---|\n",
+    )?;
+    for wait in HOST_WAITS {
+        match wait.accesses {
+            0 => out.write_str("| one each | ")?,
+            accesses => write!(out, "| {accesses} | ")?,
+        }
+        if wait.opcodes.is_empty() {
+            out.write_str("all")?;
+        }
+        for (index, opcode) in wait.opcodes.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(out, "{comma}`{}`", opcode.name())?;
+        }
+        writeln!(out, " | {} |", wait.meaning)?;
+    }
+    Ok(())
 }
 
 fn states(out: &mut dyn Write) -> fmt::Result {

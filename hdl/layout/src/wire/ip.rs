@@ -80,9 +80,12 @@ pub enum Ecn {
 }
 
 impl Ecn {
+    /// Its bits in a traffic class.
+    pub const MASK: u8 = 3;
+
     /// Returns the code of a traffic class.
     pub const fn of(traffic_class: u8) -> Self {
-        match traffic_class & 3 {
+        match traffic_class & Self::MASK {
             0 => Self::NotCapable,
             1 => Self::Capable1,
             2 => Self::Capable0,

@@ -1,8 +1,9 @@
 //! Address handles: paths to peers, stored on the card.
 
-use crate::device::NewObject;
+use crate::device::{IdAllocators, NewObject};
 use crate::encoding::mac_number;
 use crate::error::{Error, check_option};
+use crate::path::Path;
 use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
 use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateAddressHandle};
@@ -10,39 +11,18 @@ use rnic_layout::path::{Gid, source_port};
 use std::fmt;
 use std::sync::Arc;
 
-/// Path to a peer: the fields of the Ethernet, VLAN and IP headers. The caller resolves it; the driver consults no neighbour
-/// or routing table (protocol 4.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
-    /// IP address of the peer. An IPv4 address is written `::ffff:a.b.c.d`, and selects IPv4 packets.
-    pub destination: Gid,
-    /// MAC address of the peer, or of the next router.
-    pub destination_mac: [u8; 6],
-    /// Index of the source address in [`Options::addresses`](crate::Options::addresses).
-    pub source_index: u8,
-    /// Tag control information (PCP, DEI, VID) of the 802.1Q tag, or `None` for untagged frames.
-    pub vlan: Option<u16>,
-    /// IPv6 traffic class, or IPv4 type of service.
-    pub traffic_class: u8,
-    /// IPv6 hop limit, or IPv4 time to live.
-    pub hop_limit: u8,
-    /// Flow label, 20 bits. The UDP source port is derived from it, so it selects among equal-cost paths.
-    pub flow_label: u32,
+/// The VID in the tag control information of an 802.1Q tag. All ones are reserved.
+const VID_MASK: u16 = 0xfff;
+
+/// Name of the version of IP that an address selects.
+fn family(gid: Gid) -> &'static str {
+    if gid.to_ipv4().is_some() { "IPv4" } else { "IPv6" }
 }
 
-impl Path {
-    /// Path from the first source address, untagged, with a hop limit of 64; traffic class and flow label are zero.
-    pub const fn new(destination: Gid, destination_mac: [u8; 6]) -> Self {
-        Self {
-            destination,
-            destination_mac,
-            source_index: 0,
-            vlan: None,
-            traffic_class: 0,
-            hop_limit: 64,
-            flow_label: 0,
-        }
-    }
+/// Frees the number of a handle that the card does not have.
+fn free(ids: &mut IdAllocators, number: u32) {
+    ids.paths.remove(&number);
+    ids.address_handles.free(number);
 }
 
 struct AddressHandleShared {
@@ -53,7 +33,7 @@ struct AddressHandleShared {
 impl Drop for AddressHandleShared {
     fn drop(&mut self) {
         if self.domain.destroy(CommandOpcode::DestroyAddressHandle, self.number, &[]) {
-            lock(&self.domain.device.ids).address_handles.free(self.number);
+            free(&mut lock(&self.domain.device.ids), self.number);
         }
     }
 }
@@ -70,7 +50,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Option`] if the path names a source address that does not exist, [`Error::Exhausted`] if all address handles
+    /// [`Error::Option`] if the path names a source address that does not exist, or the VID that 802.1Q reserves,
+    /// [`Error::Families`] if source address and destination are not of one version of IP, [`Error::Exhausted`] if all address handles
     /// are in use, [`Error::Impossible`] if a field of the path is out of range, or [`Error::Command`] if the card refuses.
     pub fn create_address_handle(&self, path: &Path) -> Result<AddressHandle, Error> {
         AddressHandle::create(&self.shared, path)
@@ -80,8 +61,18 @@ impl ProtectionDomain {
 impl AddressHandle {
     pub(crate) fn create(domain: &Arc<ProtectionDomainShared>, path: &Path) -> Result<Self, Error> {
         let device = &domain.device;
-        let addresses = device.options.addresses.len().max(1) as u64;
-        check_option("path.source_index", path.source_index.into(), 0, addresses - 1)?;
+        let addresses = device.options.source_addresses();
+        check_option("path.source_index", path.source_index.into(), 0, addresses.len() as u64 - 1)?;
+        let [source, destination] = [addresses[usize::from(path.source_index)], path.destination].map(family);
+        if source != destination {
+            return Err(Error::Families {
+                source_index: path.source_index,
+                source_family: source,
+                destination,
+            });
+        }
+        let vid = path.vlan.map_or(0, |control| control & VID_MASK);
+        check_option("VID of path.vlan", vid.into(), 0, u64::from(VID_MASK) - 1)?;
         let body = CreateAddressHandle {
             domain: domain.number,
             is_ipv6: path.destination.to_ipv4().is_none(),
@@ -95,16 +86,19 @@ impl AddressHandle {
             destination_address: path.destination.0,
             flow_label: path.flow_label,
         };
-        let number = lock(&device.ids).address_handles.allocate_lowest()?;
+        let number = {
+            let ids = &mut *lock(&device.ids);
+            let number = ids.address_handles.allocate_lowest()?;
+            ids.paths.insert(number, *path);
+            number
+        };
         let object = NewObject {
             opcode: CommandOpcode::CreateAddressHandle,
             number,
             body: Body::AddressHandle(body),
             memory: &[],
         };
-        domain.create(object, |ids| {
-            ids.address_handles.free(number);
-        })?;
+        domain.create(object, |ids| free(ids, number))?;
         Ok(Self { shared: Arc::new(AddressHandleShared { domain: Arc::clone(domain), number }) })
     }
 

@@ -6,6 +6,7 @@ use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::registers::Registers;
 use crate::ring::{PhaseRing, WorkRing, write_slot};
+use crate::waits::Waits;
 use rnic_layout::admin::{
     ANSWER_BYTES, Answer, Body, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus,
 };
@@ -54,8 +55,8 @@ pub(crate) struct AdminQueue {
     answers: Mapping,
     command_ring: WorkRing,
     answer_ring: PhaseRing,
-    /// Time that the card has to answer a command.
-    timeout: Duration,
+    /// Times that the card has to answer a command.
+    waits: Waits,
     /// Set when an answer was missing or wrong. The state of the card is unknown from then on, so no further command is issued.
     stopped: Option<&'static str>,
 }
@@ -65,7 +66,7 @@ impl AdminQueue {
     pub(crate) fn start(
         function: &Arc<dyn Function>,
         registers: &Arc<Registers>,
-        timeout: Duration,
+        waits: Waits,
     ) -> Result<Self, Error> {
         let commands = Mapping::new(function, COMMAND_BYTES << ENTRIES_LOG2, Purpose::Ring)?;
         let answers = Mapping::new(function, ANSWER_BYTES << ENTRIES_LOG2, Purpose::Ring)?;
@@ -83,7 +84,7 @@ impl AdminQueue {
             answers,
             command_ring: WorkRing::new(ENTRIES_LOG2),
             answer_ring: PhaseRing::new(ENTRIES_LOG2, INDEX_BITS),
-            timeout,
+            waits,
             stopped: None,
         })
     }
@@ -105,12 +106,13 @@ impl AdminQueue {
         // A value that does not fit its field fails here, before a slot is claimed or the card is accessed.
         let tag = self.command_ring.producer_index();
         let command = Command { header: CommandHeader { opcode, tag, object_number }, body };
+        let timeout = self.waits.command(command.host_accesses());
         let command = command.to_bytes().map_err(CommandFailure::closed)?;
         let index =
             self.command_ring.claim(1).expect("all earlier commands are answered, so the ring is empty");
         write_slot(&self.commands.words(), self.command_ring.slot(index), &command);
         let rung = self.registers.write(AdminDoorbell { producer_index: self.command_ring.producer_index() });
-        let answer = rung.and_then(|()| self.wait_for_answer()).map_err(|error| {
+        let answer = rung.and_then(|()| self.wait_for_answer(timeout)).map_err(|error| {
             self.stopped = Some("an earlier command got no answer");
             CommandFailure::open(error)
         })?;
@@ -136,8 +138,8 @@ impl AdminQueue {
         self.answers.leak();
     }
 
-    fn wait_for_answer(&mut self) -> Result<Answer, Error> {
-        let deadline = self.function.now() + self.timeout;
+    fn wait_for_answer(&mut self, timeout: Duration) -> Result<Answer, Error> {
+        let deadline = self.function.now().saturating_add(timeout);
         let mut idles = 0;
         loop {
             if let Some(entry) = self.answer_ring.next::<ANSWER_BYTES>(&self.answers.words()) {
@@ -148,7 +150,7 @@ impl AdminQueue {
                 self.check_progress()?;
             }
             if late {
-                return Err(Error::TimedOut { what: "the answer to a command", limit: self.timeout });
+                return Err(Error::TimedOut { what: "the answer to a command", limit: timeout });
             }
             self.function.idle();
             idles += 1;

@@ -9,12 +9,14 @@ use crate::function::{Claim, Function};
 use crate::id_allocator::IdAllocator;
 use crate::mapping::Mapping;
 use crate::pages::PageTable;
+use crate::path::Path;
 use crate::process::Process;
 use crate::registers::Registers;
 use crate::startup::{
     Limits, Options, enable, identify, provide_contexts, read_limits, reset, set_addresses, start_events,
 };
 use crate::sync::{Mutex, lock};
+use crate::waits::Waits;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use rnic_layout::admin::{Answer, Body, CommandOpcode};
@@ -23,6 +25,7 @@ use rnic_layout::path::Gid;
 use rnic_layout::registers::{
     COUNTERS, CounterLatch, PermanentMac, PortSpeed, Status, counter, counter_offset,
 };
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,6 +39,8 @@ pub(crate) struct IdAllocators {
     pub(crate) regions: IdAllocator,
     pub(crate) pages: PageTable,
     pub(crate) address_handles: IdAllocator,
+    /// Paths of the address handles, by their numbers.
+    pub(crate) paths: BTreeMap<u32, Path>,
     pub(crate) shared_receive_queues: IdAllocator,
 }
 
@@ -56,6 +61,8 @@ pub(crate) struct DeviceShared {
     pub(crate) function: Arc<dyn Function>,
     pub(crate) limits: Limits,
     pub(crate) options: Options,
+    /// Times that the card has for what it does.
+    pub(crate) waits: Waits,
     pub(crate) doorbells: Doorbells,
     pub(crate) ids: Mutex<IdAllocators>,
     pub(crate) events: EventRing,
@@ -193,6 +200,8 @@ impl Device {
     pub fn open(function: Arc<dyn Function>, options: Options) -> Result<Self, Error> {
         let count = options.addresses.len() as u64;
         check_option("addresses.len()", count, 0, SOURCE_ADDRESSES as u64)?;
+        // Peers drop frames from a group.
+        check_option("multicast bit of mac", (options.mac[0] & 1).into(), 0, 0)?;
         let claim = function.ownership().claim(options.owner())?;
         let options = options.scaled(&*function);
         config_space::identify(&*function)?;
@@ -204,7 +213,8 @@ impl Device {
         function.limit_addresses(limits.address_bits())?;
 
         let contexts = provide_contexts(&function, &registers)?;
-        let admin = AdminQueue::start(&function, &registers, options.timeout)?;
+        let waits = Waits::set(&*function, &registers, options.timeout, options.host_limit)?;
+        let admin = AdminQueue::start(&function, &registers, waits)?;
         let doorbells = Doorbells::new(&function, 0)?;
         let routes = Arc::default();
         let events = start_events(&function, &registers, &doorbells, &limits, &options, &routes)?;
@@ -217,6 +227,7 @@ impl Device {
             function,
             limits,
             options,
+            waits,
             doorbells,
             ids,
             events,
@@ -317,7 +328,7 @@ impl Device {
         // The lock admits one snapshot at a time.
         let _admin = lock(&self.shared.admin);
         registers.write(CounterLatch { latch: true })?;
-        let deadline = function.now() + options.timeout;
+        let deadline = function.now().saturating_add(options.timeout);
         while registers.read::<CounterLatch>()?.latch {
             if function.now() >= deadline {
                 return Err(Error::TimedOut { what: "a snapshot of the counters", limit: options.timeout });
@@ -391,6 +402,7 @@ fn id_allocators(rng: ChaCha12Rng, limits: &Limits) -> Result<IdAllocators, Erro
         regions: IdAllocator::new("regions", tables.regions_log2.into()),
         pages: PageTable::new(limits.pages_log2()),
         address_handles: IdAllocator::new("address handles", tables.address_handles_log2.into()),
+        paths: BTreeMap::new(),
         shared_receive_queues: IdAllocator::new(
             "shared receive queues",
             tables.shared_receive_queues_log2.into(),

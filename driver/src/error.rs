@@ -88,7 +88,10 @@ pub enum Error {
     )]
     Impossible(#[from] FieldError),
     /// The card did not finish an operation within its timeout.
-    #[error("{what} took longer than {limit:?}; reset the card, or raise `Options::timeout`")]
+    #[error(
+        "{what} took longer than {limit:?}; drop every object and open the card again, which resets it, with a larger `Options::timeout` \
+         if the card is slow, or `Options::host_limit` if the host is"
+    )]
     TimedOut {
         /// The operation.
         what: &'static str,
@@ -145,6 +148,19 @@ pub enum Error {
         min: u64,
         /// Largest value allowed.
         max: u64,
+    },
+    /// The source address of a path and its destination are not of one version of IP, so no packet can have both.
+    #[error(
+        "source address {source_index} is {source_family}, and the peer's address is {destination}; name a source address of the same \
+         version of IP"
+    )]
+    Families {
+        /// Index of the source address.
+        source_index: u8,
+        /// `IPv4` or `IPv6`: that of the source address.
+        source_family: &'static str,
+        /// That of the destination.
+        destination: &'static str,
     },
     /// A completion queue cannot become so small: requests in flight have reserved more CQEs.
     #[error(

@@ -147,7 +147,7 @@ impl EventQueue {
     /// As [`Self::poll`], or a failure of the back end.
     pub fn wait(&self, limit: Duration) -> Result<Option<AsynchronousEvent>, Error> {
         let ring = self.ring();
-        ring.wait(self.device().function.now() + limit, || ring.is_pending())?;
+        ring.wait(self.device().function.now().saturating_add(limit), || ring.is_pending())?;
         ring.take()
     }
 

@@ -299,7 +299,7 @@ impl EventRing {
                 // since then end the wait, so none is missed.
                 self.arm();
                 let is_stale = || self.deliveries.load(Ordering::Acquire) != deliveries;
-                let until = until.min(now + INTERRUPT_WAIT_MAX);
+                let until = until.min(now.saturating_add(INTERRUPT_WAIT_MAX));
                 interrupts.wait(&*self.function, self.vector, ended, until, is_stale)?;
             } else {
                 self.function.idle();

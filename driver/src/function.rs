@@ -312,7 +312,8 @@ pub trait Function: Send + Sync {
     ///
     /// [`FunctionError::OutOfMemory`] if the host has no such memory.
     fn allocate(&self, bytes: usize, purpose: Purpose) -> Result<Arc<Memory>, FunctionError> {
-        Ok(Arc::new(Memory::zeroed(bytes, purpose)))
+        let memory = Memory::try_zeroed(bytes, purpose);
+        Ok(Arc::new(memory.map_err(|_| FunctionError::OutOfMemory { bytes })?))
     }
 
     /// As [`Self::allocate`], in pages of a size. Huge pages are those of a file in every back end, so that both processes and the

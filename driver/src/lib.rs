@@ -323,6 +323,9 @@ mod config_space;
 mod encoding;
 mod registers;
 
+mod path;
+mod waits;
+
 mod admin;
 mod interrupts;
 
@@ -363,7 +366,7 @@ mod shared_receive_queue;
 
 mod queue_pair;
 
-pub use address_handle::{AddressHandle, Path};
+pub use address_handle::AddressHandle;
 pub use completion::Completion;
 pub use completion_queue::{CompletionQueue, CompletionQueueOptions, Poller};
 pub use device::{Counters, Device, ObjectCounts};
@@ -373,6 +376,7 @@ pub use event_queue::{EventQueue, EventQueueOptions};
 pub use event_ring::AsynchronousEvent;
 pub use function::{Bar, Claim, DmaSegment, Function, FunctionError, Ownership};
 pub use memory::{DeviceView, FilePart, Loan, LoanMut, Memory, PageSize, Purpose};
+pub use path::Path;
 pub use pci_address::{PciAddress, PciAddressError};
 pub use post_error::{PostError, Refusal};
 pub use protection_domain::ProtectionDomain;

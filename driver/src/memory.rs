@@ -115,10 +115,26 @@ impl Pages {
 
 impl Memory {
     /// Allocates zeroed memory. The size is `bytes` rounded up to whole pages, at least one page.
+    ///
+    /// # Panics
+    ///
+    /// If the process cannot have so much; [`Self::try_zeroed`] returns an error then.
     pub fn zeroed(bytes: usize, purpose: Purpose) -> Self {
+        Self::try_zeroed(bytes, purpose).expect("the process has so much memory")
+    }
+
+    /// As [`Self::zeroed`].
+    ///
+    /// # Errors
+    ///
+    /// If the process cannot have so much.
+    pub fn try_zeroed(bytes: usize, purpose: Purpose) -> io::Result<Self> {
         let page = || Page([const { AtomicU64::new(0) }; PAGE_WORDS]);
-        let pages = std::iter::repeat_with(page).take(bytes.div_ceil(PAGE_BYTES).max(1));
-        Self::new(Pages::Own(pages.collect()), purpose)
+        let count = bytes.div_ceil(PAGE_BYTES).max(1);
+        let mut pages = Vec::new();
+        pages.try_reserve_exact(count).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        pages.extend(std::iter::repeat_with(page).take(count));
+        Ok(Self::new(Pages::Own(pages.into_boxed_slice()), purpose))
     }
 
     /// Allocates zeroed memory as [`Self::zeroed`] does, in a file that another process can map.

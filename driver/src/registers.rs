@@ -5,7 +5,7 @@ use crate::function::{Bar, Function, REGISTER_BAR};
 use rnic_layout::field::FieldError;
 use rnic_layout::registers::{
     self, AdminAnswerBase, AdminCommandBase, AdminControl, AdminDoorbell, AdminProgress, Control,
-    CounterLatch, EventQueueBase, EventQueueControl, Fatal, Features, Geometry, HostMemoryBase,
+    CounterLatch, EventQueueBase, EventQueueControl, Fatal, Features, Geometry, HostLimit, HostMemoryBase,
     HostMemoryBytes, LayoutVersion, MemoryLimits, MessageLimit, OwnMac, PermanentMac, PortControl, PortSpeed,
     QueueLimits, Register, SourceAddressHigh, SourceAddressLow, SourceAddressPort, Status, TableSizes,
 };
@@ -49,6 +49,7 @@ values! {
     PortSpeed: REG_PORT_SPEED,
     Status: REG_STATUS,
     Fatal: REG_FATAL,
+    HostLimit: REG_HOST_LIMIT,
     OwnMac: REG_OWN_MAC,
     PortControl: REG_PORT_CONTROL,
     AdminCommandBase: REG_ADMIN_COMMAND_BASE,

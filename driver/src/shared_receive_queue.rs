@@ -204,6 +204,11 @@ impl Drop for SharedReceiveQueueShared {
     }
 }
 
+/// Fails if an SRQ of so many receives is always below a limit.
+fn check_limit(limit: u16, entries: usize) -> Result<(), Error> {
+    check_option("shared_receive_queue.limit", limit.into(), 0, entries as u64)
+}
+
 /// Shared receive queue. Clones are cheap and refer to the same queue, which is destroyed with the last of them and of the
 /// queue pairs that use it. Receives that are posted to it then are freed without a completion.
 #[derive(Clone)]
@@ -230,6 +235,7 @@ impl ProtectionDomain {
         let log2 = options.entries_log2;
         let limit = u32::from(device.limits.queues.receive_wqes_log2).min(RECEIVE_WQES_LOG2_MAX);
         check_option("shared_receive_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
+        check_limit(options.limit, 1 << log2)?;
         let memory = Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring)?;
         let number = lock(&device.ids).shared_receive_queues.allocate_lowest()?;
         let body = CreateSharedReceiveQueue {
@@ -308,8 +314,10 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// If the card cannot execute the command, because it has failed or was removed.
+    /// [`Error::Option`] if the limit is above the receives that the SRQ can hold, or if the card cannot execute the command, because
+    /// it has failed or was removed.
     pub fn set_limit(&self, limit: u16) -> Result<(), Error> {
+        check_limit(limit, lock(&self.shared.state).posted.len())?;
         let body = Body::ModifySharedReceiveQueue(ModifySharedReceiveQueue { limit });
         let device = &self.shared.domain.device;
         device.execute(CommandOpcode::ModifySharedReceiveQueue, self.shared.number, body)?;

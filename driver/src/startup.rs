@@ -10,7 +10,10 @@ use crate::function::Function;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::registers::Registers;
-use rnic_layout::limits::{DEVICE_ADDRESS_BITS, EQES_LOG2_MAX, PAGE_ENTRIES_LOG2, RING_LOG2_MIN};
+use crate::waits::Waits;
+use rnic_layout::limits::{
+    DEVICE_ADDRESS_BITS, EQES_LOG2_MAX, HOST_LIMIT_RESET_MS, PAGE_ENTRIES_LOG2, RING_LOG2_MIN,
+};
 use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::registers::{
     Control, EventQueueBase, EventQueueControl, Features, Geometry, HostMemoryBase, HostMemoryBytes,
@@ -33,9 +36,14 @@ pub struct Options {
     /// Seed of QPNs, keys, first PSNs and region addresses. With `None` the operating system provides it, as is necessary
     /// where peers are not trusted. A fixed seed makes runs reproducible.
     pub seed: Option<u64>,
-    /// Time limit of a reset, of the start, and of each command, in the time of the [`Function`], whose
-    /// [`time_scale`](Function::time_scale) multiplies it.
+    /// Time that the card itself has for a reset, for its start, and for each command, in the time of the [`Function`], whose
+    /// [`time_scale`](Function::time_scale) multiplies it. What it may wait for the host comes on top: see [`Self::host_limit`].
     pub timeout: Duration,
+    /// Longest time that the host may take to answer a read of the card, or to report a write, on the card's clock. After that the
+    /// card gives the access up, which fails one queue pair, or the device if it was for a command. The driver waits accordingly: a
+    /// little longer for a reset, and for a command as many times as long as it has accesses that follow one another. At least a
+    /// nanosecond, and at most what the register `host_limit` holds: 268 ms at 250 MHz. A read of PCI Express may take 50 ms.
+    pub host_limit: Duration,
     /// log2 of the number of EQEs of event queue 0, from 6 to the card's limit. Half of them are kept for asynchronous
     /// events, which are lost if they find no room; see [`Error::EventsLost`]. Events of completion queues are never lost.
     pub eqes_log2: u32,
@@ -43,7 +51,7 @@ pub struct Options {
 
 impl Options {
     /// Default options for a port with this MAC address: its link-local address, an MTU of 4096 bytes, a seed of the
-    /// operating system, a timeout of 10 ms, 256 EQEs.
+    /// operating system, a timeout of 10 ms and a host limit of 64 ms, 256 EQEs.
     pub fn new(mac: [u8; 6]) -> Self {
         Self {
             mac,
@@ -51,6 +59,7 @@ impl Options {
             active_mtu: Pmtu::Bytes4096,
             seed: None,
             timeout: Duration::from_millis(10),
+            host_limit: Duration::from_millis(HOST_LIMIT_RESET_MS),
             eqes_log2: 8,
         }
     }
@@ -136,9 +145,11 @@ pub(crate) fn identify(registers: &Registers) -> Result<(), Error> {
 }
 
 /// Resets the card through its register. If that times out, resets the function, then the card through its register once
-/// more.
-pub(crate) fn reset(function: &dyn Function, registers: &Registers, timeout: Duration) -> Result<(), Error> {
+/// more. The card itself has the time `own` for it.
+pub(crate) fn reset(function: &dyn Function, registers: &Registers, own: Duration) -> Result<(), Error> {
     let attempt = || {
+        // A reset of the function has changed the card's limit.
+        let timeout = Waits::of_card(function, registers, own)?.reset();
         registers.write(Control { enable: false, reset: true, quiesce: false })?;
         wait(function, registers, timeout, "a reset", |status| !status.resetting)
     };
@@ -168,7 +179,7 @@ fn wait(
     what: &'static str,
     done: impl Fn(&Status) -> bool,
 ) -> Result<(), Error> {
-    let deadline = function.now() + timeout;
+    let deadline = function.now().saturating_add(timeout);
     loop {
         if done(&registers.read()?) {
             return Ok(());

@@ -52,7 +52,8 @@ pub struct CompletionQueueOptions {
     /// log2 of the number of CQEs, from 6 to the card's limit. It bounds the requests in flight on all queues that complete
     /// here, unsignalled ones included.
     pub entries_log2: u32,
-    /// Event moderation: number of completions that raise one event. Zero and one raise an event for each.
+    /// Event moderation: number of completions that raise one event. Zero and one raise an event for each. Without a period it is at
+    /// most the number of CQEs, since a full queue takes no more completions.
     pub moderation_count: u16,
     /// Event moderation: longest delay of an event after its first completion, in units of 256 clock cycles. Zero means no
     /// limit.
@@ -69,6 +70,8 @@ impl Default for CompletionQueueOptions {
 pub(crate) struct CompletionQueueShared {
     common: Common,
     events: EventQueue,
+    /// CQEs that an event may wait for, without a limit in time.
+    moderation_count: u16,
     /// Number of events of the signal at the last call of `arm`.
     events_at_arm: AtomicU64,
     /// The ring, unless a [`Poller`] has it.
@@ -89,6 +92,7 @@ impl CompletionQueueShared {
     fn resize(&self, harvest: &mut Harvest, log2: u32) -> Result<(), Error> {
         let (common, device) = (&self.common, self.device());
         check_entries(device, log2)?;
+        check_moderation(self.moderation_count, log2)?;
         let (before, after) = (common.entries(), 1 << log2);
         // CQEs that were read stay reserved until the card knows it.
         harvest.publish(common, Arm::Keep);
@@ -210,7 +214,7 @@ impl CompletionQueueShared {
 
     /// Time at which a wait that begins now ends.
     fn deadline(&self, limit: Duration) -> Duration {
-        self.device().function.now() + limit
+        self.device().function.now().saturating_add(limit)
     }
 
     /// Returns whether a wait is over.
@@ -303,13 +307,18 @@ fn check_entries(device: &DeviceShared, log2: u32) -> Result<(), Error> {
     check_option("completion_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())
 }
 
+/// Fails if a queue of 2^`log2` CQEs, which the card can have, is full before an event comes.
+fn check_moderation(count: u16, log2: u32) -> Result<(), Error> {
+    check_option("completion_queue.moderation_count", count.into(), 0, 1 << log2)
+}
+
 impl Device {
     /// Creates a completion queue that raises its events on `events`.
     ///
     /// # Errors
     ///
     /// [`Error::Mixed`] if the event queue belongs to another card, [`Error::Option`] if an option is outside the card's
-    /// limits, [`Error::Exhausted`] if all completion queues are in use, [`Error::Command`] if the card refuses, or a failure
+    /// limits, or an event would never come, [`Error::Exhausted`] if all completion queues are in use, [`Error::Command`] if the card refuses, or a failure
     /// of the back end.
     pub fn create_completion_queue(
         &self,
@@ -322,6 +331,8 @@ impl Device {
         }
         let log2 = options.entries_log2;
         check_entries(device, log2)?;
+        let moderation_count = if options.moderation_period == 0 { options.moderation_count } else { 0 };
+        check_moderation(moderation_count, log2)?;
         let memory = Mapping::new(&device.function, CQE_BYTES << log2, Purpose::Ring)?;
         let number = lock(&device.ids).completion_queues.allocate_lowest()?;
         let body = CreateCompletionQueue {
@@ -347,6 +358,7 @@ impl Device {
         let shared = CompletionQueueShared {
             common: Common::new(Arc::clone(device), number, 1 << log2, signal),
             events: events.clone(),
+            moderation_count,
             events_at_arm: AtomicU64::new(0),
             harvest: Mutex::new(Some(Box::new(harvest))),
         };
@@ -370,7 +382,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Option`] if the number is outside the card's limits, [`Error::Reserved`] if requests in flight have reserved more
+    /// [`Error::Option`] if the number is outside the card's limits, or below the moderation count, [`Error::Reserved`] if requests in flight have reserved more
     /// CQEs, [`Error::Polled`] if a [`Poller`] has the queue, which can resize it then, [`Error::Command`] if the card refuses, or a
     /// failure of the back end. The queue goes on as it was.
     pub fn resize(&self, entries_log2: u32) -> Result<(), Error> {

@@ -136,6 +136,7 @@ impl ProtectionDomain {
             last_receive: Arc::default(),
             memory: [send.memory.share(), receive.memory.share()],
             first_psn: AtomicU32::new(first_psn),
+            peer: AtomicU32::new(0),
             state: Mutex::new(QpState::Reset),
         });
         if life.has_srq {

@@ -1,6 +1,7 @@
 //! The life of a queue pair on the card, which both halves share, and its end.
 
 use super::queues::Number;
+use crate::address_handle::AddressHandle;
 use crate::completion_queue::CompletionQueueShared;
 use crate::error::{Error, check_option};
 use crate::event_ring::LastReceive;
@@ -11,9 +12,14 @@ use crate::sync::{AtomicU32, Mutex, lock};
 use rnic_layout::admin::{
     BODY_OFFSET, Body, COMMAND_BYTES, CommandOpcode, ModifyQueuePair, QUEUE_PAIR_QUERY_BYTES, Query,
 };
-use rnic_layout::state::{AttributeMask, QpState};
+use rnic_layout::limits::QPN_BITS;
+use rnic_layout::state::{ATTRIBUTES, AttributeMask, QpState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Accesses of the host, one after the other, until a queue pair in the error state has given back its receives: a receive WQE is
+/// read; then payload, its CQE, and the EQE are written.
+const LAST_RECEIVE_ACCESSES: u32 = 4;
 
 /// The part of a queue pair that both halves share. Dropping it destroys the queue pair on the card.
 pub(super) struct Life {
@@ -31,6 +37,8 @@ pub(super) struct Life {
     pub(super) memory: [Mapping; 2],
     /// First PSN of this end.
     pub(super) first_psn: AtomicU32,
+    /// QPN of the peer, once the card knows it.
+    pub(super) peer: AtomicU32,
     /// State of the last transition. The card may have moved the queue pair to the error state since.
     pub(super) state: Mutex<QpState>,
 }
@@ -53,7 +61,7 @@ impl Life {
         if device.execute(CommandOpcode::ModifyQueuePair, number.qp_number, body).is_err() {
             return;
         }
-        let deadline = device.function.now() + device.options.timeout;
+        let deadline = device.function.now().saturating_add(device.waits.command(LAST_RECEIVE_ACCESSES));
         while !last_receive.is_reached.load(Ordering::Acquire) && device.function.now() < deadline {
             device.function.idle();
             device.events.collect();
@@ -63,17 +71,54 @@ impl Life {
     /// Executes a modify command with the attributes of `mask`, and keeps the state.
     pub(super) fn modify(&self, mask: AttributeMask, attributes: ModifyQueuePair) -> Result<(), Error> {
         let device = &self.domain.device;
-        if mask.contains(AttributeMask::PATH_MTU) {
-            // The card does not know what the network carries.
-            let most = device.options.active_mtu.code();
-            check_option("path_mtu", attributes.path_mtu.number().into(), 1, most.into())?;
-        }
-        let body = Body::ModifyQueuePair(ModifyQueuePair { mask: mask.0, ..attributes });
+        self.check(mask, &attributes)?;
+        let peer = match mask.contains(AttributeMask::DESTINATION_QP) {
+            true => attributes.destination_qp,
+            false => self.peer.load(Ordering::Relaxed),
+        };
+        let own = if mask.contains(AttributeMask::ADDRESS) {
+            self.own_address(attributes.address_handle, peer)?
+        } else {
+            None
+        };
+        let address_handle = own.as_ref().map_or(attributes.address_handle, AddressHandle::number);
+        let body = ModifyQueuePair { mask: mask.0, address_handle, ..attributes };
+        let body = Body::ModifyQueuePair(body);
         device.execute(CommandOpcode::ModifyQueuePair, self.number.qp_number, body)?;
+        self.peer.store(peer, Ordering::Relaxed);
         if mask.contains(AttributeMask::STATE) {
             *lock(&self.state) = attributes.next_state;
         }
         Ok(())
+    }
+
+    /// Checks the attributes of `mask` against what the layout and the device allow.
+    fn check(&self, mask: AttributeMask, attributes: &ModifyQueuePair) -> Result<(), Error> {
+        let bytes = attributes.to_bytes()?;
+        for attribute in ATTRIBUTES.iter().filter(|attribute| mask.contains(attribute.mask)) {
+            if attribute.field.is_empty() {
+                continue;
+            }
+            let (min, max) = match attribute.mask {
+                // The card does not know what the network carries.
+                AttributeMask::PATH_MTU => (1, self.domain.device.options.active_mtu.code().into()),
+                // No reliable connection leads to the QPNs with a fixed meaning.
+                AttributeMask::DESTINATION_QP => (2, (1 << QPN_BITS) - 2),
+                _ => attribute.range,
+            };
+            let value = ModifyQueuePair::RECORD.field(attribute.field).get(&bytes);
+            check_option(attribute.name, value, min, max)?;
+        }
+        Ok(())
+    }
+
+    /// An address handle of this queue pair alone, if the path of the one with this number has no flow label: it has one that is made
+    /// from the QPNs.
+    fn own_address(&self, number: u32, peer: u32) -> Result<Option<AddressHandle>, Error> {
+        let path = lock(&self.domain.device.ids).paths.get(&number).copied();
+        let Some(path) = path.filter(|path| path.flow_label == 0) else { return Ok(None) };
+        let own = path.between(self.number.qp_number, peer);
+        if own == path { Ok(None) } else { AddressHandle::create(&self.domain, &own).map(Some) }
     }
 
     /// Queries the current attributes.

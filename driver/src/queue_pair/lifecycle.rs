@@ -5,16 +5,16 @@ use super::halves::{Halves, ReceiveHalf, SendHalf};
 use super::life::Life;
 use super::options::{ConnectOptions, ReceiveOptions, SendOptions};
 use super::state::{self, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, State};
-use crate::address_handle::{AddressHandle, Path};
+use crate::address_handle::AddressHandle;
 use crate::device::DeviceShared;
 use crate::encoding::path_mtu;
 use crate::error::{Error, check_option};
+use crate::path::Path;
 use crate::remote_memory::RemoteRights;
 use crate::sync::lock;
 use rand::Rng;
 use rnic_layout::admin::ModifyQueuePair;
 use rnic_layout::limits::QPN_BITS;
-use rnic_layout::path::flow_label;
 use rnic_layout::state::{AttributeMask, QpState, Service, transition};
 use std::fmt;
 use std::marker::PhantomData;
@@ -178,8 +178,9 @@ impl QueuePair<Reset> {
 }
 
 impl QueuePair<Init> {
-    /// Moves the queue pair to RTR: the card executes requests of the peer from now on. It copies the path of `address`. The path
-    /// MTU is at most [`Options::active_mtu`](crate::Options::active_mtu).
+    /// Moves the queue pair to RTR: the card executes requests of the peer from now on. It copies the path of `address`, with a flow
+    /// label of its own if that has none, for which the driver needs one more handle as long as the command takes. The path MTU is at
+    /// most [`Options::active_mtu`](crate::Options::active_mtu).
     ///
     /// # Errors
     ///
@@ -225,9 +226,8 @@ impl QueuePair<Init> {
         options: &ConnectOptions,
     ) -> Result<QueuePair<ReadyToSend>, Error> {
         let domain = Arc::clone(&self.life().domain);
-        let direct =
-            Path { flow_label: flow_label(self.number(), peer.qp_number), ..Path::new(peer.gid, peer.mac) };
-        let address = AddressHandle::create(&domain, &options.path.unwrap_or(direct))?;
+        let path = options.path.unwrap_or(Path::new(peer.gid, peer.mac));
+        let address = AddressHandle::create(&domain, &path.between(self.number(), peer.qp_number))?;
         let receive = ReceiveOptions {
             path_mtu: peer.path_mtu.min(domain.device.options.active_mtu),
             destination_qp: peer.qp_number,

@@ -1,6 +1,6 @@
 //! Parameters of the creation and of the transitions of a queue pair.
 
-use crate::address_handle::Path;
+use crate::path::Path;
 use rnic_layout::limits::RING_LOG2_MIN;
 use rnic_layout::path::Pmtu;
 

@@ -113,12 +113,13 @@ impl QueuePair {
     }
 
     /// Sets the attributes of `mask`, and moves the queue pair to [`ModifyQueuePair::next_state`] if the mask has
-    /// [`AttributeMask::STATE`]: `ibv_modify_qp`. The field `mask` of `attributes` has no effect.
+    /// [`AttributeMask::STATE`]: `ibv_modify_qp`. The field `mask` of `attributes` has no effect. If the path of the address handle
+    /// has no flow label, the driver makes another handle with one for the time of the command.
     ///
     /// # Errors
     ///
     /// [`Error::Transition`] if the states have no such transition, or it lacks an attribute or carries one too many; the card is
-    /// not asked then. [`Error::Command`] if the card refuses, for example because the queue pair has failed by itself.
+    /// not asked then, nor with [`Error::Option`] for an attribute that is not allowed. [`Error::Command`] if the card refuses, for example because the queue pair has failed by itself.
     pub fn modify(&mut self, mask: AttributeMask, attributes: &ModifyQueuePair) -> Result<(), Error> {
         let from = self.state();
         let to = if mask.contains(AttributeMask::STATE) { attributes.next_state } else { from };

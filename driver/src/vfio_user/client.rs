@@ -31,6 +31,8 @@ const REQUESTS_MAX: u32 = 64;
 /// Time for which an answer is looked for before the thread sleeps until it comes: that of a register read of a simulated card,
 /// which a wake-up would make half as long again.
 const SPIN: Duration = Duration::from_micros(100);
+/// Longest time that the server has: a sum with it is a time of the clock. 136 years.
+const LIMIT_MAX: Duration = Duration::from_secs(1 << 32);
 /// Error number of a request that this client does not know.
 const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
 
@@ -86,7 +88,7 @@ impl Client {
     pub(super) fn new(socket: UnixStream, limit: Duration, posted_max: u32) -> Answer<Self> {
         let mut client = Self {
             socket,
-            limit,
+            limit: limit.min(LIMIT_MAX),
             next_id: 0,
             posted_max: posted_max.max(1),
             posted: 0,

@@ -188,10 +188,13 @@ pub(crate) fn address_handles(cards: &Cards) -> Result<()> {
     let domain = device.create_protection_domain()?;
     let Options { mac, .. } = *device.options();
     let mut handles = Vec::new();
-    for gid in [Gid::from_ipv4([192, 168, 1, 1].into()), Gid::from_mac(mac)] {
+    for (source_index, gid) in [(0, Gid::from_ipv4([192, 168, 1, 1].into())), (1, Gid::from_mac(mac))] {
         for vlan in [None, Some(7)] {
-            handles.push(domain.create_address_handle(&Path { vlan, ..Path::new(gid, mac) })?);
+            let path = Path { vlan, source_index, ..Path::new(gid, mac) };
+            handles.push(domain.create_address_handle(&path)?);
         }
+        let other = Path { source_index: 1 - source_index, ..Path::new(gid, mac) };
+        ensure!(domain.create_address_handle(&other).is_err(), "source and peer are of two versions of IP");
     }
     let numbers: Vec<u32> = handles.iter().map(|handle| handle.number()).collect();
     ensure!(numbers.windows(2).all(|pair| pair[0] != pair[1]), "{numbers:?}");

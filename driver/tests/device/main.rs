@@ -53,14 +53,18 @@ mod fake;
 mod resize;
 mod rig;
 
+mod any_number;
 mod back_end;
+mod bounds;
 mod completions;
 mod events;
 mod lifecycle;
 mod messages;
+mod paths;
 mod posting;
 mod shared_receives;
 mod start;
 mod unconfirmed;
 mod untyped;
 mod user_memory;
+mod waits;

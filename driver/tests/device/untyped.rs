@@ -106,7 +106,9 @@ fn pair() -> Pair {
     let options = QueuePairOptions { send_slots_log2: 8, receive_wqes_log2: 8, ..Default::default() };
     let [mut left, mut right] = [&queues[0], &queues[1]]
         .map(|queue| QueuePair::from(domain.create_queue_pair(queue, queue, &options).unwrap()));
-    let address = domain.create_address_handle(&Path::new(device.address(0).unwrap(), [2; 6])).unwrap();
+    // With a flow label no queue pair needs a path of its own.
+    let path = Path { flow_label: 1, ..Path::new(device.address(0).unwrap(), [2; 6]) };
+    let address = domain.create_address_handle(&path).unwrap();
     let numbers = [left.number(), right.number()];
     connect(&mut left, numbers[1], &address);
     connect(&mut right, numbers[0], &address);

@@ -280,6 +280,21 @@ fn the_card_reaches_mapped_memory_and_interrupts_wait() {
 }
 
 #[test]
+fn a_server_may_have_all_the_time_there_is() {
+    for timeout in [Duration::from_secs(1 << 40), Duration::MAX] {
+        let served = serve(true);
+        let function =
+            VfioUserFunction::connect(&served.path, ConnectOptions { timeout, ..options() }).unwrap();
+        let registers = function.bar(REGISTER_BAR).unwrap();
+        registers.write64(0x40, 5);
+        assert_eq!(registers.read64(0x40), 5);
+        assert!(!function.wait_interrupt(0, Duration::ZERO).unwrap());
+        drop(function);
+        served.thread.join().unwrap();
+    }
+}
+
+#[test]
 fn a_card_has_the_addresses_that_it_may_use() {
     let served = serve(true);
     let options = ConnectOptions { addresses: 0x1_0000..0x1_5000, ..options() };

@@ -19,6 +19,7 @@ mod lost_responses;
 mod middle;
 mod resize;
 mod shared;
+mod slow_host;
 mod software;
 #[path = "../support/mod.rs"]
 mod support;
@@ -318,6 +319,11 @@ fn lost_responses_refuse_no_read(width_bits: u32) -> Result<()> {
     judged(&world, lost_responses::run(&world, functions))?;
     lock(&world).finish()?;
     Ok(())
+}
+
+#[test]
+fn a_slow_host_costs_time_and_no_device() -> Result<()> {
+    slow_host::slow_reads(&card_model(64)?)
 }
 
 at_both_widths! {

@@ -1,13 +1,13 @@
 //! What a send queue holds back until the peer has answered, and which requests ask for an answer. The test plays the peer, so
 //! that each answer comes when the test sends it, and between the answers the card has time to send what it must not.
-use crate::rig::{Done, IPV4, PEER_MAC, Rig, UNTOUCHED, ensure_same, path_to_card};
+use crate::rig::{Done, IPV4, Rig, UNTOUCHED, ensure_same, path_to_card, path_to_peer};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
-use rnic_driver::{Path, QueuePair, RemoteMemory, RemoteRights, SendOptions, SendRequest, SharedRegion};
+use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendOptions, SendRequest, SharedRegion};
 use rnic_endpoint::packet::Packet;
 use rnic_layout::admin::{Body, Command, CommandHeader, CommandOpcode, CommandStatus};
 use rnic_layout::opcode::{Operation, Transport};
-use rnic_layout::path::{Gid, Pmtu};
+use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
@@ -258,8 +258,7 @@ fn destroyed_during_read(rig: &mut Rig) -> Result<()> {
     let header = CommandHeader { opcode: CommandOpcode::DestroyRegion, tag: 0, object_number: key };
     play.rig.interposer.replace_next(Command { header, body: Body::Destroy }.to_bytes()?);
     // Any command serves. The card does not know the handle, so the driver hears of a refusal when it is dropped.
-    let handle = Path::new(Gid::from_mac(PEER_MAC), PEER_MAC);
-    let handle = play.rig.domain.create_address_handle(&handle)?;
+    let handle = play.rig.domain.create_address_handle(&path_to_peer(IPV4))?;
     let answer = play.rig.interposer.answer()?;
     ensure!(answer.status == CommandStatus::Success && answer.object_number == key, "{answer:?}");
     drop(handle);

@@ -1,10 +1,10 @@
 //! READ slots that all queue pairs share: queue pairs take them until none is left, and the next is refused until some come back.
-use crate::rig::{PEER_MAC, READS_MAX as SHARE, Rig};
+use crate::rig::{IPV4, READS_MAX as SHARE, Rig, path_to_peer};
 use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::state::{Init, ReadyToReceive};
-use rnic_driver::{AddressHandle, Error, Path, QueuePair, ReceiveOptions, RemoteRights, SendOptions};
+use rnic_driver::{AddressHandle, Error, QueuePair, ReceiveOptions, RemoteRights, SendOptions};
 use rnic_layout::admin::CommandStatus;
-use rnic_layout::path::{Gid, Pmtu};
+use rnic_layout::path::Pmtu;
 use rnic_layout::registers::pool;
 
 /// Brings a queue pair to RTR.
@@ -40,7 +40,7 @@ pub(crate) fn are_shared(rig: &mut Rig) -> Result<()> {
     let limits = *rig.device.limits();
     let all = 1u64 << limits.memory.read_slots_log2;
     ensure!(limits.queues.destination_read_atomic == SHARE && all.is_multiple_of(SHARE.into()));
-    let address = rig.domain.create_address_handle(&Path::new(Gid::from_mac(PEER_MAC), PEER_MAC))?;
+    let address = rig.domain.create_address_handle(&path_to_peer(IPV4))?;
     let level = |rig: &Rig, name: &str| rig.world().pools(0).map(|levels| levels[pool(name)]);
     let (own, destination) = (level(rig, "read_slots")?, level(rig, "destination_read_slots")?);
     let free = (all - destination) / u64::from(SHARE);

@@ -1,7 +1,7 @@
 //! Invalid doorbells and commands of software.
-use crate::rig::{CARD_MAC, Rig};
+use crate::rig::{IPV4, Rig, path_to_peer};
 use anyhow::{Context, Result, ensure};
-use rnic_driver::{Error, Path, RemoteRights};
+use rnic_driver::{Error, RemoteRights};
 use rnic_layout::admin::{
     Body, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus, CreateAddressHandle,
     CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion, ModifyQueuePair, Query,
@@ -11,7 +11,7 @@ use rnic_layout::doorbell::{
     Arm, COMPLETION, CompletionDoorbell, Doorbell, EVENT, EventDoorbell, PUSH_PAGES_OFFSET, RECEIVE, SEND,
     SHARED_RECEIVE, WorkDoorbell, offset_in_bar,
 };
-use rnic_layout::path::{Gid, Pmtu};
+use rnic_layout::path::Pmtu;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{AttributeMask, QpState, Service};
 use rnic_layout::wire::PacketRepr;
@@ -147,7 +147,7 @@ pub(crate) fn doorbells(rig: &mut Rig) -> Result<usize> {
 /// event reports it; other queue pairs that complete in the same queue go on.
 pub(crate) fn overrun(rig: &mut Rig) -> Result<()> {
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
-    let queue_pair = rig.connect(queue_pair, 0x61, crate::rig::IPV4, Pmtu::Bytes1024, 0)?;
+    let queue_pair = rig.connect(queue_pair, 0x61, IPV4, Pmtu::Bytes1024, 0)?;
     rig.moved()?;
     let (offset, value) = (offset_in_bar(0, &SEND), work(queue_pair.number(), 65)?);
     rig.world().post_register(0, Window::Doorbells, offset, value);
@@ -197,9 +197,8 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
     use CommandStatus as Status;
 
     let other_domain = rig.device.create_protection_domain()?;
-    let gid = Gid::from_mac([2, 0, 0, 0, 0, 2]);
     // Handles are numbered from zero on.
-    let foreign_handle = other_domain.create_address_handle(&Path::new(gid, CARD_MAC))?;
+    let foreign_handle = other_domain.create_address_handle(&path_to_peer(IPV4))?;
     let region = rig.domain.allocate(4096)?;
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let (own, queue) = (queue_pair.number(), rig.sends.number());
@@ -553,7 +552,7 @@ fn refuse(rig: &mut Rig, command: [u8; COMMAND_BYTES], status: CommandStatus) ->
     rig.moved()?;
     rig.interposer.replace_next(command);
     // Any command serves.
-    let told = rig.domain.create_address_handle(&Path::new(Gid::from_mac(CARD_MAC), CARD_MAC));
+    let told = rig.domain.create_address_handle(&path_to_peer(IPV4));
     let answer = rig.interposer.answer()?;
     ensure!(answer.status == status, "{answer:?}, expected {status:?}");
     ensure!(answer.opcode == command[0], "{answer:?}");

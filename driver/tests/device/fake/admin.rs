@@ -10,6 +10,11 @@ impl Card {
         if !control.enable || producer == self.admin_consumer || self.faults.mute {
             return;
         }
+        self.admin_waited += 1;
+        if self.admin_waited <= self.faults.slow_commands {
+            return;
+        }
+        self.admin_waited = 0;
         let log2 = u32::from(control.entries_log2);
         let index = u32::from(self.admin_consumer);
         let slot = u64::from(index & ((1 << log2) - 1));
@@ -100,7 +105,7 @@ impl Card {
                 if number >= 4 {
                     return Err((NumberOutOfRange, 32));
                 }
-                self.addresses.insert(number, body.domain);
+                self.addresses.insert(number, body);
                 Ok(())
             }
             (Op::DestroyAddressHandle, _) => missing(self.addresses.remove(&number).is_some()),
@@ -141,6 +146,7 @@ impl Card {
                     create,
                     state: QpState::Reset,
                     attributes: ModifyQueuePair::at_reset(),
+                    source_port: 0,
                     send_producer: 0,
                     send_consumer: 0,
                     receive_producer: 0,
@@ -160,7 +166,7 @@ impl Card {
 
     fn modify(&mut self, number: u32, body: ModifyQueuePair) -> Result<(), Refusal> {
         let mask = AttributeMask(body.mask);
-        let address_domain = self.addresses.get(&body.address_handle).copied();
+        let address = self.addresses.get(&body.address_handle).copied();
         let qp = self.queue_pairs.get_mut(&number).ok_or((CommandStatus::DoesNotExist, 32))?;
         check_transition(qp.create.service, qp.state, body.next_state, mask).map_err(|error| {
             use rnic_layout::state::TransitionError::*;
@@ -170,8 +176,9 @@ impl Card {
                 Unexpected(mask) => (CommandStatus::AttributeNotAllowed, mask.0),
             }
         })?;
-        if mask.contains(AttributeMask::ADDRESS) && address_domain != Some(qp.create.domain) {
-            return Err((CommandStatus::DomainMismatch, 352));
+        if mask.contains(AttributeMask::ADDRESS) {
+            let address = address.filter(|address| address.domain == qp.create.domain);
+            qp.source_port = address.ok_or((CommandStatus::DomainMismatch, 352))?.source_port;
         }
         let drains = qp.state == QpState::ReadyToSend && body.next_state == QpState::SendQueueDrain;
         qp.state = body.next_state;

@@ -22,8 +22,9 @@ pub(crate) use function::FakeFunction;
 use loom::sync::{Mutex, MutexGuard};
 use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory, Ownership};
 use rnic_layout::admin::{
-    Answer, Body, Command, CommandHeader, CommandOpcode as Op, CommandStatus, CreateCompletionQueue,
-    CreateQueuePair, CreateRegion, CreateSharedReceiveQueue, ModifyQueuePair, Query, RegionKind,
+    Answer, Body, Command, CommandHeader, CommandOpcode as Op, CommandStatus, CreateAddressHandle,
+    CreateCompletionQueue, CreateQueuePair, CreateRegion, CreateSharedReceiveQueue, ModifyQueuePair, Query,
+    RegionKind,
 };
 use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
 use rnic_layout::limits::WQE_SLOT_BYTES;
@@ -44,6 +45,8 @@ use std::time::Duration;
 
 /// Bits of a device address that the card puts out.
 pub(crate) const ADDRESS_BITS: u8 = 40;
+/// Frequency of its core clock.
+pub(crate) const CLOCK_KHZ: u32 = 250_000;
 /// Time that passes in one call of `idle`.
 const STEP: Duration = Duration::from_micros(1);
 /// First device address that is mapped.
@@ -60,6 +63,8 @@ pub(crate) struct Faults {
     pub(crate) reset_steps: u32,
     /// The card never becomes ready.
     pub(crate) never_ready: bool,
+    /// Steps for which the host does not answer the read of a command.
+    pub(crate) slow_commands: u32,
     /// The card answers no command.
     pub(crate) mute: bool,
     /// Answers carry the tag of another command.
@@ -114,6 +119,8 @@ struct QueuePair {
     create: CreateQueuePair,
     state: QpState,
     attributes: ModifyQueuePair,
+    /// That of its path.
+    source_port: u16,
     send_producer: u16,
     send_consumer: u16,
     receive_producer: u16,
@@ -154,13 +161,15 @@ pub(crate) struct Card {
     memory: BTreeMap<u64, DeviceView>,
     next_address: u64,
     admin_consumer: u16,
+    /// Steps for which a command has waited to be read.
+    admin_waited: u32,
     /// Commands and WQEs by address, as they were when their doorbell arrived.
     posted: BTreeMap<u64, [u8; WQE_SLOT_BYTES]>,
     pending_interrupts: u64,
     events: BTreeMap<u32, EventRing>,
     completions: BTreeMap<u32, CompletionRing>,
     regions: BTreeMap<u32, CreateRegion>,
-    addresses: BTreeMap<u32, u32>,
+    addresses: BTreeMap<u32, CreateAddressHandle>,
     queue_pairs: BTreeMap<u32, QueuePair>,
     shared: BTreeMap<u32, SharedRing>,
 }
@@ -244,6 +253,11 @@ impl Card {
             .chain(self.regions.values().map(|region| region.translation_base));
         // A reset that has not ended may still wait for accesses of the host memory.
         self.resetting != 0 || of_device || is_enabled && rings.any(|base| base == address)
+    }
+
+    /// UDP source port of a queue pair.
+    pub(crate) fn source_port(&self, qp_number: u32) -> u16 {
+        self.queue_pairs[&qp_number].source_port
     }
 
     /// Moves a queue pair to the error state, as the card does after a failure.

@@ -19,7 +19,7 @@ impl Card {
             };
             value(features.to_bytes())
         } else if offset == REG_GEOMETRY.offset {
-            let geometry = Geometry { datapath_bits: 512, interrupt_vectors: 4, clock_khz: 250_000 };
+            let geometry = Geometry { datapath_bits: 512, interrupt_vectors: 4, clock_khz: CLOCK_KHZ };
             value(geometry.to_bytes())
         } else if offset == REG_TABLE_SIZES.offset {
             let sizes = TableSizes {
@@ -70,6 +70,9 @@ impl Card {
             let status =
                 Status { ready, resetting: self.resetting != 0, link_up: ready, ..Status::at_reset() };
             value(status.to_bytes())
+        } else if offset == REG_HOST_LIMIT.offset {
+            let written = self.written.get(&offset).copied();
+            written.unwrap_or(value(HostLimit::at_reset_of(CLOCK_KHZ).to_bytes()))
         } else if offset == REG_ADMIN_PROGRESS.offset || offset == REG_COUNTER_LATCH.offset {
             0
         } else if offset == REG_HOST_MEMORY_BYTES.at(MemoryKind::Region.number().into()) {

@@ -6,6 +6,7 @@ use rnic_layout::path::SOURCE_PORT_BASE;
 use rnic_layout::psn::Psn;
 use rnic_layout::state::Traffic;
 use rnic_layout::wire::bth::pad_count;
+use rnic_layout::wire::ip::Ecn;
 use rnic_layout::wire::{DropReason, ExtendedRepr, IpRepr, PacketRepr};
 
 /// Length of the shortest frame, to which Ethernet pads.
@@ -119,7 +120,9 @@ pub(crate) fn check_path(
     findings.compare(Rule::IpAddress, "IPv6", is_ipv6, path.is_ipv6);
     findings.compare(Rule::IpAddress, "the source", packet.ip.source().0, source.gid.0);
     findings.compare(Rule::IpAddress, "the destination", packet.ip.destination().0, path.destination_address);
-    findings.compare(Rule::TrafficClass, "the class", packet.ip.traffic_class(), path.traffic_class);
+    // The DSCP is that of the path. The ECN bits are the card's own, and it has no congestion control (protocol 1.2).
+    let class = path.traffic_class & !Ecn::MASK | Ecn::NotCapable as u8;
+    findings.compare(Rule::TrafficClass, "the class", packet.ip.traffic_class(), class);
     findings.compare(Rule::HopLimit, "the hop limit", packet.ip.hop_limit(), path.hop_limit);
     if let IpRepr::V6(ip) = &packet.ip {
         findings.compare(Rule::FlowLabel, "the flow label", ip.flow_label, path.flow_label);

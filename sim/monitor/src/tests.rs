@@ -31,7 +31,7 @@ const NUMBER_V6: u32 = 0x13;
 const PEER_V6: u32 = 0x35;
 const PMTU: usize = 256;
 const TAG: u16 = 0x6064;
-const CLASS: u8 = 0x6a;
+const CLASS: u8 = 0x68;
 const HOPS: u8 = 63;
 const SOURCE_PORT: u16 = 0xd123;
 const FLOW: u32 = 0x1_2345;
@@ -224,7 +224,8 @@ impl Bench {
                 vlan_control: TAG,
                 source_port: SOURCE_PORT,
                 destination_mac: number_of(PEER_MAC),
-                traffic_class: CLASS,
+                // The card ignores the ECN bits of the path.
+                traffic_class: CLASS | 2,
                 hop_limit: HOPS,
                 destination_address: peer(is_ipv6).0,
                 flow_label: FLOW,
@@ -356,6 +357,7 @@ const IN_A_FRAME: &[(Rule, bool, Change)] = &[
     (Rule::IpHeader, false, |packet| change_ipv4(packet, |ip| ip.reserved_flag = true)),
     (Rule::TrafficClass, false, |packet| change_ipv4(packet, |ip| ip.traffic_class = 0)),
     (Rule::TrafficClass, false, |packet| change_ipv4(packet, |ip| ip.traffic_class ^= 1)),
+    (Rule::TrafficClass, false, |packet| change_ipv4(packet, |ip| ip.traffic_class |= 2)),
     (Rule::TrafficClass, true, |packet| change_ipv6(packet, |ip| ip.traffic_class = 0)),
     (Rule::HopLimit, false, |packet| change_ipv4(packet, |ip| ip.hop_limit = 0)),
     (Rule::HopLimit, true, |packet| change_ipv6(packet, |ip| ip.hop_limit += 1)),

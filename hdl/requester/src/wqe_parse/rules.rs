@@ -55,8 +55,6 @@ pub(super) struct Send {
     pub next_psn: Bits<24>,
     /// Messages between the cursor and the first one that was never begun; these are sent again.
     pub behind: Bits<REPLAY_BITS>,
-    /// READs and atomics with `is_open` among them.
-    pub reads_behind: Bits<READ_COUNT_BITS>,
     /// Slot after the last message that was begun, where `behind` is not zero.
     pub high_slot: Bits<WORK_INDEX_BITS>,
     /// PSN after the last message that was begun, where `behind` is not zero.
@@ -246,7 +244,6 @@ pub(super) fn at_end(send: Send) -> Send {
         slot_index: select(is_back, send.high_slot, send.slot_index),
         next_psn: select(is_back, send.high_psn, send.next_psn),
         behind: bits::<REPLAY_BITS>(0),
-        reads_behind: bits::<READ_COUNT_BITS>(0),
         ..send
     }
 }
@@ -267,7 +264,6 @@ pub(super) fn at_oldest(send: Send, retired: Retired) -> Send {
         slot_index: select(has_any, retired.oldest_slot, end.slot_index),
         next_psn: select(has_any, retired.oldest_psn, end.next_psn),
         behind: in_flight.get_bits::<REPLAY_BITS>(0),
-        reads_behind: send.reads - retired.reads,
         high_slot: end.slot_index,
         high_psn: end.next_psn,
         epoch: retired.epoch,
@@ -286,7 +282,6 @@ pub(super) fn after_setup(send: Send, event: SetupEvent, retired: Retired) -> Se
         SetupKind::Restart => Send {
             slot_index: bits::<WORK_INDEX_BITS>(0),
             behind: bits::<REPLAY_BITS>(0),
-            reads_behind: bits::<READ_COUNT_BITS>(0),
             epoch: retired.epoch,
             lap: bits::<LAP_BITS>(0),
             is_held: false,
@@ -687,7 +682,6 @@ pub(super) fn after_replay(send: Send, decision: Decision) -> Send {
         slot_index: select(behind.any(), slot_index, send.high_slot),
         next_psn: select(behind.any(), next_psn, send.high_psn),
         behind,
-        reads_behind: select(decision.is_open, send.reads_behind - 1, send.reads_behind),
         waits_for_long: is_awaited(send.estimate, decision, estimate) && !is_acknowledged(decision),
         estimate,
         ..send
@@ -759,7 +753,8 @@ pub(super) fn parsed_of(
             is_continued: skipped_packets(decision).any(),
             is_long: after.waits_for_long,
             charge: slot.charge,
-            read_place: numbered_read_place(life.read_share, send.reads - send.reads_behind),
+            // Of one that is sent again it is not used: its record is there.
+            read_place: numbered_read_place(life.read_share, send.reads),
             path_mtu: life.path_mtu,
             domain: life.domain,
         },

@@ -547,7 +547,6 @@ fn the_cursor_goes_back_to_the_oldest_message_and_comes_back_to_where_it_was() {
         slot_index: bits(12),
         next_psn: bits(0x100),
         behind: bits(3),
-        reads_behind: bits(2),
         high_slot: bits(20),
         high_psn: bits(0x200),
         epoch: bits(1),
@@ -561,17 +560,14 @@ fn the_cursor_goes_back_to_the_oldest_message_and_comes_back_to_where_it_was() {
     let later =
         Retired { count: bits(4), reads: bits(3), oldest_slot: bits(18), oldest_psn: bits(0x1f0), ..retired };
     let again = at_oldest(back, later);
-    let found = (again.slot_index, again.next_psn, again.behind, again.reads_behind);
-    assert_eq!(found, (bits(18), bits(0x1f0), bits(1), bits(0)));
+    let found = (again.slot_index, again.next_psn, again.behind);
+    assert_eq!(found, (bits(18), bits(0x1f0), bits(1)));
     assert_eq!((again.high_slot, again.high_psn), (bits(20), bits(0x200)));
     // With nothing in flight it is at the end.
     let none = at_oldest(back, Retired { count: bits(5), reads: bits(3), ..retired });
     assert_eq!((none.slot_index, none.next_psn, none.behind), (bits(20), bits(0x200), bits(0)));
     let end = at_end(back);
-    assert_eq!(
-        (end.slot_index, end.next_psn, end.behind, end.reads_behind),
-        (bits(20), bits(0x200), bits(0), bits(0))
-    );
+    assert_eq!((end.slot_index, end.next_psn, end.behind), (bits(20), bits(0x200), bits(0)));
     assert_eq!(at_end(send), send);
 }
 
@@ -650,18 +646,13 @@ fn messages_that_were_begun_are_taken_again_whatever_is_in_flight() {
 #[test]
 fn the_last_message_that_is_sent_again_ends_where_the_cursor_was() {
     let (send, retired) = begun();
-    // Messages that are left, whether it is a READ; slot, PSN, messages and READs after it.
-    for (behind, is_open, slot, psn, left, reads) in [
-        (3, false, 13, 0x102, 2, 2),
-        (3, true, 13, 0x102, 2, 1),
-        (1, true, 20, 0x200, 0, 1),
-        (1, false, 20, 0x200, 0, 2),
-    ] {
+    // Messages that are left; slot, PSN and messages after it.
+    for (behind, slot, psn, left) in [(3, 13, 0x102, 2), (1, 20, 0x200, 0)] {
         let back = Send { behind: bits(behind), ..at_oldest(send, retired) };
-        let decision = Decision { is_replay: true, is_open, further_packets: bits(1), ..Decision::default() };
+        let decision = Decision { is_replay: true, further_packets: bits(1), ..Decision::default() };
         let after = after_replay(back, decision);
-        let found = (after.slot_index, after.next_psn, after.behind, after.reads_behind);
-        assert_eq!(found, (bits(slot), bits(psn), bits(left), bits(reads)), "{behind} {is_open}");
+        let found = (after.slot_index, after.next_psn, after.behind);
+        assert_eq!(found, (bits(slot), bits(psn), bits(left)), "{behind}");
     }
     // After a long one wqe_parse waits for segment, unless nothing of it is sent.
     for (ahead, expected) in [(0, true), (0xff_fffe, true), (0xff_fff0, false)] {

@@ -415,6 +415,7 @@ fn set_up(port: &mut Monitor, packet: &PacketRepr) -> Result<()> {
         AttributeMask::PATH_MTU,
         AttributeMask::DESTINATION_QP,
         AttributeMask::SEND_PSN,
+        AttributeMask::RETRY_COUNT,
     ];
     let modify = ModifyQueuePair {
         mask: attributes.into_iter().fold(AttributeMask::NONE, AttributeMask::and).0,
@@ -424,6 +425,7 @@ fn set_up(port: &mut Monitor, packet: &PacketRepr) -> Result<()> {
         path_mtu: PathMtu::Bytes1024,
         destination_qp: packet.bth.destination_qp,
         send_psn: packet.bth.psn.value(),
+        retry_count: 7,
         ..ModifyQueuePair::at_reset()
     };
     for (opcode, body) in [

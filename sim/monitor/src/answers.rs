@@ -22,6 +22,11 @@ fn syndrome_of(packet: &PacketRepr) -> Option<Syndrome> {
     })
 }
 
+/// Returns whether a response is an RNR NAK.
+pub(crate) fn is_not_ready(packet: &PacketRepr) -> bool {
+    matches!(syndrome_of(packet), Some(Syndrome::RnrNak { .. }))
+}
+
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answers {

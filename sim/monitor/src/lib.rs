@@ -26,6 +26,7 @@
 mod answers;
 mod frame;
 mod refusals;
+mod repeats;
 mod requests;
 mod responses;
 mod rule;

@@ -1,5 +1,6 @@
 //! The requests that a queue pair sends, and the responses that arrive for them.
-use crate::answers::{Answers, Outstanding};
+use crate::answers::{Answers, Outstanding, is_not_ready};
+use crate::repeats::Repeats;
 use crate::rule::{Findings, Rule};
 use crate::set_up::{SetUp, TIMER_UNIT_PS};
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
@@ -91,8 +92,8 @@ pub(crate) struct Requester {
     packets: Option<u32>,
     /// Messages since the last one with AckReq.
     silent: u32,
-    /// Responses that showed a loss, and for which PSNs were not sent again.
-    losses: u32,
+    /// Losses for which PSNs were not sent again, and how often the card has gone back.
+    repeats: Repeats,
     /// Unit of the acknowledgement timeouts, in picoseconds.
     pub(crate) unit_ps: u64,
     /// Time of the last acknowledgement that the card must know, of the last timeout, or of the first request after all were
@@ -116,7 +117,7 @@ impl Requester {
             message: Message::None,
             packets: Some(0),
             silent: 0,
-            losses: 0,
+            repeats: Repeats::default(),
             unit_ps: TIMER_UNIT_PS,
             progress_ps: 0,
             unread_ps: VecDeque::new(),
@@ -126,7 +127,7 @@ impl Requester {
 
     /// Something has happened after which PSNs may be sent again.
     pub(crate) fn excuse(&mut self) {
-        self.losses += 1;
+        self.repeats.lose(None);
     }
 
     /// What the card knows for certain to be answered.
@@ -227,12 +228,15 @@ impl Requester {
         let timeout_ps = self.unit_ps << set_up.timeout;
         self.read(now_ps);
         let is_late = self.has_run_out(set_up, now_ps + LEAVING_PS.min(timeout_ps / 2));
-        let has_reason = self.losses > 0 || is_late || self.overdue_ps.is_some();
+        let by_timer = is_late || self.overdue_ps.is_some();
+        let is_acknowledged = !by_timer && self.repeats.is_acknowledged(psn);
+        let has_reason = by_timer || (self.repeats.losses() > 0 && !is_acknowledged);
         let text = || {
             let since_ps = now_ps.saturating_sub(self.progress_ps);
             format!(
-                "the PSN is {psn}, allowed is {}; nothing was lost, and the timer of {timeout_ps} ps runs for {since_ps} ps",
-                self.next
+                "the PSN is {psn}, allowed is {}; {}, and the timer of {timeout_ps} ps runs for {since_ps} ps",
+                self.next,
+                if is_acknowledged { "what was lost comes behind it" } else { "nothing was lost" }
             )
         };
         let is_unexplained = psn.is_before(self.next) && !has_reason;
@@ -240,6 +244,13 @@ impl Requester {
             findings.doubt(text);
         } else {
             findings.ensure(Rule::RequestPsn, psn.is_before(self.unsent) && has_reason, text);
+        }
+        if psn.is_before(self.next)
+            && let Some((count, allowed)) = self.repeats.go_back(set_up)
+        {
+            findings.add(Rule::RequestPsn, || {
+                format!("the queue pair goes back {count} times without progress, of {allowed} that it may: PSN {psn}")
+            });
         }
         (self.message, self.packets) = (Message::Unknown, None);
         if is_unexplained {
@@ -251,7 +262,7 @@ impl Requester {
             self.unread_ps.clear();
             self.overdue_ps = None;
         } else if self.overdue_ps.take().is_none() {
-            self.losses = self.losses.saturating_sub(1);
+            self.repeats.forget_one();
         }
     }
 
@@ -340,9 +351,19 @@ impl Requester {
         if !psn.is_before(self.answers.unacknowledged) {
             self.unread_ps.push_back(now_ps);
         }
+        let before = self.answers.unacknowledged;
         let shows_loss = self.answers.take(packet, row);
         let may_show_loss = self.doubted.as_mut().is_some_and(|doubted| doubted.take(packet, row));
-        self.losses += u32::from(shows_loss || may_show_loss);
+        let missing = self.answers.unacknowledged;
+        if missing != before {
+            self.repeats.progress();
+        }
+        if is_not_ready(packet) {
+            self.repeats.wait();
+        }
+        if shows_loss || may_show_loss {
+            self.repeats.lose(self.doubted.is_none().then_some(missing));
+        }
         self.doubted.take_if(|doubted| *doubted == self.answers);
     }
 }

@@ -47,8 +47,9 @@ pub enum Rule {
     /// The payload is as long as opcode and PMTU require (protocol 1.4).
     PayloadLength,
     /// PSNs of requests are consecutive, a READ taking one for each of its responses; a PSN is used again only after a NAK, a
-    /// fault of the wire, a timeout, or a frame that the card has dropped for lack of room, and left out only if payload could not be
-    /// read; at most 2^23 are unacknowledged (protocol 2.1, 2.4 and 2.8).
+    /// fault of the wire, a timeout, or a frame that the card has dropped for lack of room, no more often without progress than the queue
+    /// pair has retries, and after a NAK only if it is not acknowledged by it; it is left out only if payload could not be
+    /// read; at most 2^23 are unacknowledged (protocol 2.1, 2.4 to 2.8).
     RequestPsn,
     /// FIRST, MIDDLE, LAST and ONLY form messages (protocol 2.2).
     OpcodeSequence,

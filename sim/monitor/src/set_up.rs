@@ -106,6 +106,8 @@ pub(crate) struct SetUp {
     pub(crate) rights: Rights,
     pub(crate) min_rnr_timer: u8,
     pub(crate) timeout: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
     pub(crate) path: Option<CreateAddressHandle>,
 }
 
@@ -123,6 +125,8 @@ impl SetUp {
             rights: Rights::default(),
             min_rnr_timer: 0,
             timeout: 0,
+            retry_count: 0,
+            rnr_retry: 0,
             path: None,
         }
     }
@@ -184,6 +188,12 @@ impl QueuePair {
         }
         if mask.contains(AttributeMask::TIMEOUT) {
             set_up.timeout = body.timeout;
+        }
+        if mask.contains(AttributeMask::RETRY_COUNT) {
+            set_up.retry_count = body.retry_count;
+        }
+        if mask.contains(AttributeMask::RNR_RETRY) {
+            set_up.rnr_retry = body.rnr_retry;
         }
         if mask.contains(AttributeMask::READ_ATOMIC) {
             set_up.reads_max = body.read_atomic;

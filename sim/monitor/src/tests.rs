@@ -1,6 +1,7 @@
 //! Planted faults: each rule is broken in each way that it names, and good traffic breaks none.
 mod dropped;
 mod refused;
+mod repeats;
 
 use super::*;
 use rnic_layout::admin::{CommandHeader, CreateQueuePair, ModifyQueuePair};
@@ -269,11 +270,19 @@ impl Bench {
         };
         self.command(CommandOpcode::ModifyQueuePair, number, Body::ModifyQueuePair(ready));
         let ready = ModifyQueuePair {
-            mask: Self::mask(&[AttributeMask::SEND_PSN, AttributeMask::READ_ATOMIC, AttributeMask::TIMEOUT]),
+            mask: Self::mask(&[
+                AttributeMask::SEND_PSN,
+                AttributeMask::READ_ATOMIC,
+                AttributeMask::TIMEOUT,
+                AttributeMask::RETRY_COUNT,
+                AttributeMask::RNR_RETRY,
+            ]),
             next_state: QpState::ReadyToSend,
             send_psn: SEND_PSN.value(),
             read_atomic: 2,
             timeout: 1,
+            retry_count: 7,
+            rnr_retry: 7,
             ..ModifyQueuePair::at_reset()
         };
         self.command(CommandOpcode::ModifyQueuePair, number, Body::ModifyQueuePair(ready));

@@ -1,6 +1,6 @@
 //! READs and atomics that a peer asks for again: traces C and G of protocol 3.12, replays in the middle of other answers, more of
 //! them than slots, and replays of a region that is gone.
-use crate::asker::{Asker, FIRST_PSN, Said, responses, same, same_in_any_order, shown};
+use crate::asker::{Asker, FIRST_PSN, PEER, Said, responses, same, same_in_any_order, shown};
 use crate::rig::{IPV4, IPV6, Rig, Version};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::RemoteRights;
@@ -36,10 +36,12 @@ pub(crate) fn answered(rig: &mut Rig) -> Result<()> {
     }
     messages_again(rig).context("SENDs and WRITEs that come again behind READs")?;
     going_back(rig).context("a peer that goes back twice")?;
+    slots_are_used_again(rig).context("READs beside a long one")?;
     not_counted(rig).context("a replay beside new READs")?;
     for (depth, slots) in [(3, 4), (4, 4), (5, 8), (9, 16)] {
         as_many_as_slots(rig, depth, slots).with_context(|| format!("{depth} READs in flight"))?;
     }
+    former_life(rig).context("requests of before a reset")?;
     region_is_gone(rig).context("a region that is gone")
 }
 
@@ -184,8 +186,57 @@ fn going_back(rig: &mut Rig) -> Result<()> {
     before.extend(responses(next, 2, &bytes, 256));
     same(&said[..begun], &before[..begun.min(before.len())])
         .context("the first answer, as far as it came")?;
-    drop(asker);
-    Ok(())
+    acknowledged(rig, &asker, next + count, 3)
+}
+
+/// A WRITE with this PSN is acknowledged: no answer is awaited that never comes.
+fn acknowledged(rig: &mut Rig, asker: &Asker, psn: u32, msn: u32) -> Result<()> {
+    let psn = psn & 0xff_ffff;
+    let write = asker.frame(Op::WriteOnly, psn, vec![asker.reth(0, 8)], vec![1; 8]);
+    same(&asker.ask(rig, &[write], 1)?, &[(Op::Acknowledge, psn, Some(msn), Vec::new())])
+        .context("the ACK of a WRITE behind them")
+}
+
+/// A READ that waits behind another one is asked again: it is answered once. Then the first of them is asked again, and while that is
+/// answered as many new ones come as there are slots: the last one takes its slot, and ends the second answer.
+fn slots_are_used_again(rig: &mut Rig) -> Result<()> {
+    let window = rig.domain.share(WINDOW_BYTES, RemoteRights::ALL)?;
+    let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| (place * 47 / 3) as u8).collect();
+    window.write(0, &bytes)?;
+    let asker = Asker::connect(rig, IPV4, Pmtu::Bytes256, window.remote(), DEPTH)?;
+    let count = WINDOW_BYTES.div_ceil(256) as u32;
+    let at = |number: u32| (FIRST_PSN + count + number) & 0xff_ffff;
+    let long = asker.read(FIRST_PSN, 0, WINDOW_BYTES);
+    let short = |number: u32| asker.read(at(number), 10 * number as usize, 200);
+    let answer = |number: u32, msn| responses(at(number), msn, &bytes[10 * number as usize..][..200], 256);
+    let mut expected = responses(FIRST_PSN, 1, &bytes, 256);
+    expected.extend(answer(0, 2));
+    let said = asker.ask(rig, &[long.clone(), short(0), short(0)], expected.len())?;
+    let plain = |said: &[Said]| said.iter().map(|said| (said.0, said.1, said.3.clone())).collect::<Vec<_>>();
+    ensure!(plain(&said) == plain(&expected), "{}", shown(&said[count as usize - 1..]));
+
+    // Of four slots, the first new one takes an empty one, and the third that of the long READ.
+    let frames: Vec<_> = std::iter::once(long).chain((1..5).map(short)).collect();
+    rig.send(&frames);
+    let mut said = Vec::new();
+    let last = answer(4, 6);
+    rig.wait("the last answer", |rig| {
+        said.extend(asker.heard(rig)?);
+        Ok(plain(&said).ends_with(&plain(&last)).then_some(()))
+    })
+    .with_context(|| shown(&said[said.len().saturating_sub(6)..]))?;
+    rig.idle(100);
+    ensure!(asker.heard(rig)?.is_empty(), "something follows the last answer");
+    let answers: Vec<Said> = (1..5).flat_map(|number| answer(number, number + 2)).collect();
+    let again: Vec<Said> = said
+        .iter()
+        .filter(|said| !plain(&answers).contains(&(said.0, said.1, said.3.clone())))
+        .cloned()
+        .collect();
+    ensure!(said.len() - again.len() == answers.len(), "each new one is answered once");
+    ensure!(again.len() < count as usize, "the second answer of the long READ came to its end");
+    ensure!(plain(&again) == plain(&expected)[..again.len()], "the second answer, as far as it came");
+    acknowledged(rig, &asker, FIRST_PSN + count + 5, 7)
 }
 
 /// With one READ in flight: the peer asks for one again, has it, and asks for the next while the card repeats it.
@@ -244,6 +295,43 @@ fn as_many_as_slots(rig: &mut Rig, depth: u8, slots: u32) -> Result<()> {
     let moved = rig.moved()?;
     ensure!(moved.of("duplicate_dropped") == 2 && moved.named().len() == 1, "{moved:?}");
     Ok(())
+}
+
+/// A queue pair is reset when it has answered a READ and an atomic, and while it answers a long READ. Then all of them come again, and are
+/// of another life: none is answered, and the word is not touched. A new READ is.
+fn former_life(rig: &mut Rig) -> Result<()> {
+    let window = rig.domain.share(WINDOW_BYTES, RemoteRights::ALL)?;
+    let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| (place * 43 / 3) as u8).collect();
+    window.write(0, &bytes)?;
+    let asker = Asker::connect(rig, IPV4, Pmtu::Bytes256, window.remote(), DEPTH)?;
+    let at = |number: u32| (FIRST_PSN + number) & 0xff_ffff;
+    let count = WINDOW_BYTES.div_ceil(256) as u32;
+    let asked = [asker.read(at(0), 5, 100), fetch_add(&asker, at(1)), asker.read(at(2), 0, WINDOW_BYTES)];
+    asker.ask(rig, &asked[..2], 2)?;
+    let mut word = [0; 8];
+    window.read(WORD, &mut word)?;
+    // A duplicate is being answered as well, and another one waits.
+    rig.send(&[asked[2].clone(), asked[2].clone(), asked[0].clone()]);
+    rig.wait("the first response", |rig| Ok((!asker.heard(rig)?.is_empty()).then_some(())))?;
+    let Asker { queue_pair, version, remote } = asker;
+    let queue_pair = queue_pair.reset().map_err(rnic_driver::Error::from)?;
+    let queue_pair = queue_pair.initialize(RemoteRights::ALL).map_err(rnic_driver::Error::from)?;
+    let queue_pair =
+        rig.connect_with(queue_pair, PEER, version, Pmtu::Bytes256, at(2 + count), |options| {
+            options.destination_read_atomic = Some(DEPTH);
+        })?;
+    rig.settle()?;
+    let asker = Asker { queue_pair, version, remote };
+    asker.ask(rig, &asked, 0)?;
+    let moved = rig.moved()?;
+    ensure!(moved.of("duplicate_dropped") == 3 && moved.named().len() == 1, "{moved:?}");
+    let said = asker.ask(rig, &[asker.read(at(2 + count), 7, 300), fetch_add(&asker, at(4 + count))], 3)?;
+    same(&said[..2], &responses(at(2 + count), 1, &bytes[7..307], 256))?;
+    let atomic = (Op::AtomicAcknowledge, at(4 + count), Some(2), word.to_vec());
+    same(&said[2..], &[atomic])?;
+    drop(asker);
+    rig.exchange()?;
+    rig.settle()
 }
 
 /// The region is checked again: NAK 0x62 in the place of the response, and ERR.

@@ -127,6 +127,33 @@ fn counters<const COUNT: usize>(counters: [(&'static str, u64); COUNT]) -> BTree
     BTreeMap::from(counters)
 }
 
+/// A failure behind another one: of two payloads that cannot be read, and of one behind a WRITE that the peer refuses. The first
+/// message has its own status, whichever failure is known first, and what is behind it is flushed.
+pub(crate) fn failures_behind_failures(rig: &mut Rig) -> Result<()> {
+    use CompletionStatus::{Flushed, LocalProtection, RemoteAccess, Success};
+    for first in [LocalProtection, RemoteAccess] {
+        let mut victim = victim(rig)?;
+        let (one, other) = rig.domain.allocate(2 * BYTES)?.split_at(BYTES).expect("it is longer");
+        let mapping = newest(rig);
+        let target = |key| RemoteMemory { address: PEER_FIRST + 0x1000, key, bytes: BYTES as u64 };
+        let failing = match first {
+            LocalProtection => SendRequest::write(6, target(PEER_KEY)).sge(one),
+            _ => SendRequest::write(6, target(PEER_KEY ^ 0x100)).inline(&[6; 9]),
+        };
+        let mut requests = vec![
+            SendRequest::write(5, target(PEER_KEY)).inline(&[5; 9]),
+            failing,
+            SendRequest::write(7, target(PEER_KEY)).sge(other),
+            SendRequest::write(8, target(PEER_KEY)).inline(&[8; 9]),
+        ];
+        let queue_pair = &mut victim.queue_pair;
+        let seen = meet(rig, queue_pair.number(), mapping, |_| Ok(queue_pair.post_sends(&mut requests)?))?;
+        let expected = [(Success, 5), (first, 6), (Flushed, 7), (Flushed, 8)];
+        ensure!(seen.done == expected && seen.faults > 0, "{first:?} behind a success: {seen:?}");
+    }
+    Ok(())
+}
+
 /// The payload of a message cannot be read: it completes with LOC_PROT, later messages are flushed, and the peer executes
 /// nothing. It answers the packet that follows the failed one, when the queue pair has ended.
 fn payload_unreadable(rig: &mut Rig) -> Result<()> {

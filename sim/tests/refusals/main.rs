@@ -20,9 +20,11 @@
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`recovery`]: packets that the wire loses, and that the card sends again;
+//! * [`twofold`]: two causes at once, of which neither may hide the other;
 //! * [`traces`], [`answered_traces`]: worked traces of the protocol with the card as requester, and as responder;
 //! * [`faults`]: host memory that the card cannot access;
 //! * [`given_back`]: memory that software uses again as soon as a SEND or WRITE in error has given it back;
+//! * [`replies`]: what a queue pair owes its peer while it waits for host writes;
 //! * [`reports`]: hosts that do not report writes.
 //!
 //! All tests run at 64 and at 512 bits, under all monitors. `scripts/soak.sh` runs them with:
@@ -52,6 +54,7 @@ mod pace;
 mod pages;
 mod reads;
 mod recovery;
+mod replies;
 mod reports;
 mod responses;
 mod rig;
@@ -64,6 +67,7 @@ mod software;
 #[path = "../support/mod.rs"]
 mod support;
 mod traces;
+mod twofold;
 
 use anyhow::{Context, Result};
 use faults::Common;
@@ -206,6 +210,7 @@ fn numbers_are_kept_until_their_object_has_ended(width_bits: u32) -> Result<()> 
 fn work_before_an_unreadable_payload_completes(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 7)?;
     faults::payload_unreadable_after_others(&mut rig)?;
+    faults::failures_behind_failures(&mut rig)?;
     rig.finish()
 }
 
@@ -250,6 +255,23 @@ fn everything_is_executed_once_whatever_the_wire_does(width_bits: u32) -> Result
     let ended = recovery::of_everything(&mut rig, number("RNIC_BATCHES", 1));
     rig.explained(ended)?;
     rig.finish()
+}
+
+fn a_nak_that_is_owed_is_said(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::with_late_writes(width_bits, 27)?;
+    let ended = replies::all_are_said(&mut rig).and_then(|()| replies::refused_write_behind_a_nak(&mut rig));
+    rig.explained(ended)?;
+    rig.finish()
+}
+
+fn no_cause_hides_another(width_bits: u32) -> Result<()> {
+    on_ideal_host(width_bits, 25, |rig| twofold::causes(rig, width_bits))
+}
+
+/// At one width only: the datapath has no part in it.
+#[test]
+fn an_ack_at_an_expiry_comes_before_it_or_behind_it_at_64_bits() -> Result<()> {
+    on_ideal_host(64, 26, twofold::acks_and_expiries)
 }
 
 fn duplicates_are_answered(width_bits: u32) -> Result<()> {
@@ -395,6 +417,8 @@ at_both_widths! {
     a_peer_that_never_answers_ends_its_queue_pair_alone: a_peer_that_never_answers_ends_its_queue_pair_alone_at_64_bits, a_peer_that_never_answers_ends_its_queue_pair_alone_at_512_bits;
     events_and_interrupts_come_when_due: events_and_interrupts_come_when_due_at_64_bits, events_and_interrupts_come_when_due_at_512_bits;
     send_queues_are_served_however_they_are_filled: send_queues_are_served_however_they_are_filled_at_64_bits, send_queues_are_served_however_they_are_filled_at_512_bits;
+    a_nak_that_is_owed_is_said: a_nak_that_is_owed_is_said_at_64_bits, a_nak_that_is_owed_is_said_at_512_bits;
+    no_cause_hides_another: no_cause_hides_another_at_64_bits, no_cause_hides_another_at_512_bits;
     duplicates_are_answered: duplicates_are_answered_at_64_bits, duplicates_are_answered_at_512_bits;
     receives_of_clients_that_end_come_back: receives_of_clients_that_end_come_back_at_64_bits, receives_of_clients_that_end_come_back_at_512_bits;
 }

@@ -20,11 +20,14 @@ const SILENT: u32 = 0x35;
 /// QPN of one that does.
 const ALIVE: u32 = 0x36;
 /// What WRITEs and READs of the silent peer name. Nobody looks.
-const NOWHERE: RemoteMemory = RemoteMemory { address: 0x1000, key: 7, bytes: 64 };
+const NOWHERE: RemoteMemory = RemoteMemory { address: 0x1000, key: 7, bytes: 1 << 20 };
 /// Unit of the timers at reset, in cycles of 4 ns.
 const UNIT: u64 = 1024;
 /// Time from the doorbell to the packet and from an expiry to the CQE, on the slowest host and with a WRITE meanwhile.
 const REPORT: Duration = Duration::from_micros(20);
+
+/// Longest time in which nothing is in flight.
+const IDLE: Duration = Duration::from_micros(200);
 
 /// T of a timeout, for a unit in cycles.
 fn t(timeout: u8, unit: u64) -> Duration {
@@ -125,10 +128,10 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// The peer acknowledges the first request after all.
-    fn answers_one(&self) {
+    /// The peer acknowledges this request after all.
+    fn answers_one(&self, number: u32) {
         let operation = Transport::Rc.base() | Operation::Acknowledge.code();
-        let bth = BthRepr::new(operation, self.silent.number(), self.first_psn);
+        let bth = BthRepr::new(operation, self.silent.number(), self.first_psn.add(number));
         let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 0x1f, msn: Psn::wrapping(1) });
         self.rig.send(&[Packet::new(bth, vec![aeth], vec![]).frame(&path_to_card(IPV4), 3)]);
     }
@@ -170,11 +173,22 @@ fn never_answers(rig: &mut Rig, timeout: u8, unit: u64, retry_count: u8) -> Resu
     // Nothing is in flight, so nothing expires.
     let timeouts = u32::from(retry_count) + 1;
     let t = t(timeout, unit) * timeouts;
-    play.rig.idle((t * 2).as_nanos() as usize / 100);
+    play.rig.idle((t * 2).min(IDLE).as_nanos() as usize / 100);
     play.asks()?;
     let after = play.lives_until_done(ALL_FAIL.len(), 4 * t)?;
     ensure!(after >= t && after <= 4 * t + REPORT, "{timeouts} timeouts in {after:?}, of {t:?} together");
     play.ends(&ALL_FAIL, timeouts.into())
+}
+
+/// The same with a message that takes longer to send than T: while its packets wait in the card to be sent again, no timer runs.
+fn never_answers_a_long_message(rig: &mut Rig) -> Result<()> {
+    const BYTES: usize = 200_000;
+    let mut play = Play::new(rig, 2, UNIT, 2)?;
+    let write = SendRequest::write(1, NOWHERE).sge(play.rig.domain.allocate(BYTES)?).signalled();
+    play.silent.post_send(write).map_err(|refused| refused.reason)?;
+    // Each time, all that was made before may leave before what is sent again.
+    play.lives_until_done(1, 3 * (4 * t(2, UNIT) + Duration::from_micros(200)))?;
+    play.ends(&[(1, CompletionStatus::RetryExceeded)], 3)
 }
 
 /// A peer that answers once, after a timeout: that gives the retry back.
@@ -183,7 +197,7 @@ fn answers_once(rig: &mut Rig) -> Result<()> {
     let mut play = Play::new(rig, 5, UNIT, 1)?;
     play.asks()?;
     play.lives_until_timeout(4 * t + REPORT)?;
-    play.answers_one();
+    play.answers_one(0);
     let after = play.lives_until_done(ALL_FAIL.len(), 8 * t)?;
     ensure!(after >= t * 2 && after <= 8 * t + REPORT, "two timeouts in {after:?}, of {t:?} each");
     let done = [
@@ -192,6 +206,30 @@ fn answers_once(rig: &mut Rig) -> Result<()> {
         (3, CompletionStatus::Flushed),
     ];
     play.ends(&done, 3)
+}
+
+/// A peer that answers one request at a time, each when more than half of T is over: the timer starts anew with each answer.
+fn answers_slowly(rig: &mut Rig) -> Result<()> {
+    const REQUESTS: u32 = 6;
+    let t = t(5, UNIT / 2);
+    let mut play = Play::new(rig, 5, UNIT / 2, 0)?;
+    let mut sends: Vec<_> =
+        (0..REQUESTS.into()).map(|wr_id| SendRequest::send(wr_id).inline(&[1; 9]).signalled()).collect();
+    play.silent.post_sends(&mut sends)?;
+    for number in 0..REQUESTS {
+        let begin = play.now();
+        while play.now() - begin < t * 5 / 8 {
+            play.lives()?;
+        }
+        play.answers_one(number);
+    }
+    play.lives_until_done(REQUESTS as usize, t)?;
+    let done: Vec<_> = (0..REQUESTS.into()).map(|wr_id| (wr_id, CompletionStatus::Success)).collect();
+    ensure!(play.done == done && play.counters.is_empty(), "{:?}, {:?}", play.done, play.counters);
+    ensure!(play.repeated() == 0, "something is sent again");
+    let Play { rig, silent, alive, .. } = play;
+    drop((silent, alive));
+    rig.settle()
 }
 
 /// A timeout of zero: nothing expires.
@@ -210,10 +248,12 @@ fn waits_for_ever(rig: &mut Rig) -> Result<()> {
 
 /// Peers that never answer, or once.
 pub(crate) fn of_peers(rig: &mut Rig) -> Result<()> {
-    for (timeout, unit, retry_count) in [(3, UNIT, 0), (6, UNIT / 8, 2)] {
+    for (timeout, unit, retry_count) in [(3, UNIT, 0), (6, UNIT / 8, 2), (16, 1, 0)] {
         never_answers(rig, timeout, unit, retry_count)
             .with_context(|| format!("timeout {timeout}, unit {unit}, retry_count {retry_count}"))?;
     }
+    never_answers_a_long_message(rig).context("a long message")?;
     answers_once(rig).context("an answer after a timeout")?;
+    answers_slowly(rig).context("an answer in each half of a timeout")?;
     waits_for_ever(rig).context("no timeout")
 }

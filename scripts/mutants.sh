@@ -29,8 +29,13 @@ mkdir -p "$folder"
 step "building the judges"
 # With the faults of driver and endpoint, which no other build has; of the whole workspace and with its tests, so that all else
 # is what `cargo test --workspace` has compiled.
+judges=(--test card --test refusals --test replay)
+case " $* " in
+*" --sample "*) ;;
+*) judges+=(--test hostile --test protocol_runs) ;;
+esac
 cargo build --quiet --message-format=json-render-diagnostics --workspace --features rnic-sim/mutants \
-    --bin rnic-mutants --test card --test refusals --test replay >"$folder/programs.json" || die "the judges do not build"
+    --bin rnic-mutants "${judges[@]}" >"$folder/programs.json" || die "the judges do not build"
 mapfile -t programs < <(python3 - "$folder/programs.json" "$root" <<'PYTHON'
 import json, sys
 

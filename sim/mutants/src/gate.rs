@@ -234,7 +234,7 @@ mod tests {
 
     /// A gate whose judges are shell scripts.
     fn gate(folder: &Path, script: &str) -> Gate {
-        let programs = ["card", "refusals", "replay"].map(|name| {
+        let programs = ["card", "hostile", "protocol_runs", "refusals", "replay"].map(|name| {
             let path = folder.join(name);
             std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

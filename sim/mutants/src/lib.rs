@@ -1,7 +1,7 @@
 //! The mutation gate: does any test of the whole card see a fault?
 //!
 //! ```text
-//! generated Verilog ──> plant ──> one model with all faults of [`card`] ─┐
+//! generated Verilog ──> plant ──> one model with all faults of the card ──┐
 //! driver, endpoint with the feature `mutants`: faults of [`software`] ───┼──> a judge, with RNIC_MUTANT=<name>
 //!                                                                        │      passes: the next judge
 //! RNIC_MUTANT=none: the same model and programs, without a fault ────────┘      fails:  the fault is caught
@@ -18,6 +18,7 @@ pub mod card;
 pub mod gate;
 pub mod judges;
 pub mod plant;
+pub mod recovery;
 pub mod software;
 pub mod verdict;
 
@@ -95,6 +96,8 @@ pub enum Place {
 pub enum Site {
     /// What a wire or output is assigned to.
     Signal(&'static str),
+    /// What each of several wires is assigned to, where the design has made copies of one decision.
+    Signals(&'static [&'static str]),
     /// What stands between `[[` and `]]`, where the text around it is as given; white space does not count.
     Text(&'static str),
 }
@@ -126,7 +129,12 @@ impl Fault {
 
 /// All faults: those of the card first.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {
-    card::FAULTS.iter().chain(software::FAULTS)
+    faults_of_card().chain(software::FAULTS)
+}
+
+/// Faults of the card: those of [`card`], and those of what recovers.
+pub fn faults_of_card() -> impl Iterator<Item = &'static Fault> {
+    card::FAULTS.iter().chain(recovery::FAULTS)
 }
 
 /// The Verilog of a model for the fault that the environment names: the text itself without `RNIC_MUTANT`.
@@ -138,7 +146,7 @@ pub fn verilog_under_test(verilog: &str) -> Result<Cow<'_, str>, plant::Error> {
     let Some(name) = std::env::var_os(VARIABLE) else { return Ok(Cow::Borrowed(verilog)) };
     let is_known = |name: &str| name == UNCHANGED || faults().any(|fault| fault.name == name);
     match name.to_str().filter(|name| is_known(name)) {
-        Some(_) => plant::plant(verilog, card::FAULTS).map(Cow::Owned),
+        Some(_) => plant::plant(verilog, faults_of_card()).map(Cow::Owned),
         None => Err(plant::Error::Unknown { name: name.to_string_lossy().into_owned() }),
     }
 }

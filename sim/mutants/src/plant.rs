@@ -15,7 +15,7 @@ use std::ops::Range;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The design has changed where faults of the table were.
-    #[error("faults of sim/mutants/src/card.rs that no longer apply to the generated Verilog:\n{}", .0.join("\n"))]
+    #[error("faults of sim/mutants/src that no longer apply to the generated Verilog:\n{}", .0.join("\n"))]
     NoLongerApplies(
         /// One line for each fault.
         Vec<String>,
@@ -117,14 +117,17 @@ fn module<'t>(verilog: &'t str, name: &str) -> Option<(usize, &'t str)> {
 }
 
 /// Where the fault is planted in the text.
-fn place(verilog: &str, name: &str, site: Site) -> Result<Range<usize>, String> {
+fn places(verilog: &str, name: &str, site: Site) -> Result<Vec<Range<usize>>, String> {
     let (start, text) = module(verilog, name).ok_or_else(|| format!("there is no module `{name}`"))?;
     let compact = Compact::new(text, start);
-    let part = match site {
-        Site::Signal(signal) => compact.assigned(signal)?,
-        Site::Text(pattern) => compact.marked(pattern)?,
+    let parts = match site {
+        Site::Signal(signal) => vec![compact.assigned(signal)?],
+        Site::Signals(signals) => {
+            signals.iter().map(|signal| compact.assigned(signal)).collect::<Result<_, _>>()?
+        }
+        Site::Text(pattern) => vec![compact.marked(pattern)?],
     };
-    Ok(compact.original(part))
+    Ok(parts.into_iter().map(|part| compact.original(part)).collect())
 }
 
 /// The package that holds the number of the fault. C++ looks it up, as Verilog has no function for the environment.
@@ -148,13 +151,14 @@ fn package(names: &[&str]) -> String {
 /// # Errors
 ///
 /// [`Error::NoLongerApplies`] with all faults whose place does not occur exactly once, or overlaps with another.
-pub fn plant(verilog: &str, faults: &[Fault]) -> Result<String, Error> {
+pub fn plant<'f>(verilog: &str, faults: impl IntoIterator<Item = &'f Fault>) -> Result<String, Error> {
+    let faults: Vec<&Fault> = faults.into_iter().collect();
     let mut wrong = Vec::new();
     let mut edits: Vec<(Range<usize>, usize, &Fault, &str)> = Vec::new();
-    for (index, fault) in faults.iter().enumerate() {
+    for (index, fault) in faults.iter().copied().enumerate() {
         let Place::Module { module, site, becomes } = fault.place else { continue };
-        match place(verilog, module, site) {
-            Ok(range) => edits.push((range, index + 1, fault, becomes)),
+        match places(verilog, module, site) {
+            Ok(ranges) => edits.extend(ranges.into_iter().map(|range| (range, index + 1, fault, becomes))),
             Err(reason) => wrong.push(format!("  {} in {module}: {reason}", fault.name)),
         }
     }
@@ -255,6 +259,16 @@ endmodule
         let text = planted(&[fault("x", "stage", Site::Signal("sum"), "4'h0")]);
         assert_eq!(text.replace("(rnic_mutants::selected == 1 ? (4'h0) : (total))", "total"), DESIGN);
         assert_eq!(planted(&[]), DESIGN);
+    }
+
+    #[test]
+    fn copies_of_a_decision_change_together() {
+        let text = planted(&[fault("x", "stage", Site::Signals(&["sum", "twice"]), "4'h0")]);
+        assert!(text.contains("sum = (rnic_mutants::selected == 1 ? (4'h0) : (total));"), "{text}");
+        assert!(
+            text.contains("twice = (rnic_mutants::selected == 1 ? (4'h0) : (sum[0] && sum[1]));"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -164,7 +164,7 @@ mod tests {
         for output in [
             "thread 'x' panicked at a.rs:1:1:\nindex out of bounds: the len is 3 but the index is 7",
             "thread 'x' panicked at a.rs:1:1:\nattempt to subtract with overflow",
-            "Error: faults of sim/mutants/src/card.rs that no longer apply to the generated Verilog:",
+            "Error: faults of sim/mutants/src that no longer apply to the generated Verilog:",
             "Error: cannot load the model `x.so`: no such file",
             "nothing",
         ] {

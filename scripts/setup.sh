@@ -32,9 +32,33 @@ package_for() {
 }
 package_for g++ g++
 package_for make make
-package_for python3 python3
 package_for ccache ccache
-python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
+
+# find_python: sets `python` to the first one of at least 3.9 that can make environments. Another one may be first on PATH.
+pythons=(python3 python3.{14,13,12,11,10,9} /usr/bin/python3 python)
+find_python() {
+    local name
+    for name in "${pythons[@]}"; do
+        python=$(command -v "$name") || continue
+        # One that is made anew cannot make itself.
+        [ "${python#"$root/.venv/"}" = "$python" ] || continue
+        "$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && return
+    done
+    python=
+    return 1
+}
+# no_python: says what there is instead of it.
+no_python() {
+    local name found=
+    for name in "${pythons[@]}"; do
+        ! command -v "$name" >/dev/null || found+="${found:+, }$name is $("$name" --version 2>&1)"
+    done
+    echo "there is no Python 3.9 or later with the modules venv and ensurepip: ${found:-none is on PATH}"
+}
+find_python || {
+    packages+=(python3 python3-venv)
+    no_python
+}
 if [ "$purpose" != demo ]; then
     package_for iverilog iverilog
     package_for tshark tshark
@@ -50,19 +74,26 @@ if [ ${#packages[@]} -gt 0 ]; then
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 fi
 
-[ -x .venv/bin/python ] || {
-    step "making the Python environment .venv"
-    python3 -m venv .venv
-}
+[ -n "$python" ] || find_python || die "$(no_python)"
+# The environment is made anew if its making was interrupted, its Python is gone or too old, or the checkout was moved: its programs
+# name the Python by its path.
+if ! { .venv/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 9))' && .venv/bin/pip --version; } >/dev/null 2>&1; then
+    step "making the Python environment .venv with $python"
+    rm -rf .venv
+    "$python" -m venv .venv
+fi
 # The stamp holds the lists of this purpose that .venv has, so that a second run has nothing to do.
 wanted=$(cat "${requirements[@]}")
 if [ "$(cat ".venv/rnic-requirements-$purpose" 2>/dev/null)" != "$wanted" ]; then
     step "installing pinned tools into .venv: $(grep -hv '^#' "${requirements[@]}" | tr '\n' ' ')"
-    .venv/bin/pip install --quiet --disable-pip-version-check "${requirements[@]/#/-r}"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${requirements[@]/#/-r}"
     printf '%s\n' "$wanted" >".venv/rnic-requirements-$purpose"
 fi
 if [ "$purpose" != demo ]; then
-    # The first line names the interpreter that has the library.
-    { printf '#!%s\n' "$root/.venv/bin/python" && tail -n +2 scripts/yosys.py; } >.venv/bin/yosys
+    # As pip does it: a shell runs the interpreter that has the library, whose path may have blanks, and Python takes that for a string.
+    {
+        printf "#!/bin/sh\n'''exec' '%s' \"\$0\" \"\$@\"\n' '''\n" "$root/.venv/bin/python"
+        tail -n +2 scripts/yosys.py
+    } >.venv/bin/yosys
     chmod +x .venv/bin/yosys
 fi

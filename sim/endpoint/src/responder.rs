@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::{self, Operation as Op};
-use rnic_layout::psn::{Psn, PsnCheck, psn_count};
+use rnic_layout::psn::{HALF_WINDOW, Psn, PsnCheck, psn_count};
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::QpState;
@@ -53,6 +53,8 @@ pub(super) enum Reply {
 pub(super) struct Responder {
     pub(super) expected: Psn,
     pub(super) msn: Psn,
+    /// PSNs of the READs and atomics since the last packet of a SEND or WRITE.
+    read_psns: u32,
     /// A NAK for `expected` was sent; no other follows until this PSN arrives (protocol 3.2).
     nak_sent: bool,
     established: bool,
@@ -99,6 +101,7 @@ impl Responder {
         Self {
             expected,
             msn: Psn::ZERO,
+            read_psns: 0,
             nak_sent: false,
             established: false,
             arriving: Arriving::Nothing,
@@ -117,6 +120,12 @@ impl Responder {
         }
     }
 
+    /// Returns the PSN of the last packet of a SEND or WRITE, or the one before the first PSN of the connection; nothing if that is too
+    /// long ago for a duplicate (protocol 3.4).
+    fn last_message_psn(&self) -> Option<Psn> {
+        (self.read_psns < HALF_WINDOW).then(|| self.expected.sub(1 + self.read_psns))
+    }
+
     /// Keeps a READ or atomic that is accepted, in place of the oldest one.
     fn keep(&mut self, resource: Resource, capacity: u8) {
         if self.resources.len() >= usize::from(capacity) {
@@ -124,6 +133,7 @@ impl Responder {
         }
         self.resources.push_back(resource);
         self.expected = resource.first_psn.add(resource.psn_count);
+        self.read_psns = self.read_psns.saturating_add(resource.psn_count);
     }
 }
 
@@ -412,6 +422,7 @@ impl QueuePair {
     fn finish(&mut self, packet: &PacketRepr, operation: Op) {
         let responder = &mut self.responder;
         responder.expected = packet.bth.psn.add(1);
+        responder.read_psns = 0;
         if operation.ends_message() {
             responder.arriving = Arriving::Nothing;
             responder.msn = responder.msn.add(1);
@@ -495,10 +506,12 @@ impl QueuePair {
             ) => Reply::Atomic { psn, original, msn },
             (Op::ReadRequest | Op::CompareSwap | Op::FetchAdd, _) => return NOTHING_KEPT,
             _ => {
+                // Not of a READ or atomic behind it, of which the peer may have no response (protocol 3.4).
+                let Some(psn) = self.responder.last_message_psn() else { return NOTHING_KEPT };
                 host.count("duplicate_request");
                 if packet.bth.ack_request {
                     // After pending responses, so that it does not overtake them.
-                    self.owe_acknowledgement(self.responder.expected.sub(1));
+                    self.owe_acknowledgement(psn);
                 }
                 return Outcome::Duplicate;
             }

@@ -141,6 +141,8 @@ pub enum Fault {
     AtomicNotSaved,
     /// The responder's ACK overtakes READ responses that it has not sent yet.
     AckPassesRead,
+    /// The responder's ACK of a duplicate SEND or WRITE names the READ or atomic behind it.
+    DuplicateAcksRead,
     /// An ACK completes a READ or an atomic.
     AckCompletesRead,
     /// The requester takes any READ response for the next one.
@@ -221,6 +223,8 @@ pub struct Settings {
     /// An RNR NAK that arrives during the wait after another one is no news. Otherwise it takes one more RNR retry, since the
     /// timer may have fired before. Protocol 2.7 leaves it open.
     pub waits_once: bool,
+    /// The requester takes an ACK that names an atomic, or a READ of one packet, for its answer, as rxe does (protocol 3.4).
+    pub acks_answer: bool,
     /// Planted mistake.
     pub fault: Option<Fault>,
 }
@@ -248,6 +252,7 @@ impl Settings {
             replays_go_on: false,
             keeps_more: 0,
             waits_once: false,
+            acks_answer: false,
             fault: None,
         }
     }

@@ -138,8 +138,11 @@ impl Requester {
         }
         match response.body {
             Body::Ack => {
-                if self.acknowledge(settings, position + 1, events).is_some() {
+                let answers = settings.acks_answer && self.is_one_response(settings, position);
+                if self.acknowledge(settings, position + u8::from(!answers), events).is_some() {
                     self.implied_nak(settings, events);
+                } else if answers {
+                    self.advance(settings, position + 1, events);
                 }
             }
             Body::Read(place, data) => self.read_response(settings, position, place, data, events),
@@ -173,6 +176,14 @@ impl Requester {
         let missing = self.first_missing(settings, end);
         self.advance(settings, missing.unwrap_or(end), events);
         missing
+    }
+
+    /// Is it the position of an atomic, or of a READ of one packet?
+    fn is_one_response(&self, settings: &Settings, position: u8) -> bool {
+        settings.plan.at(position).is_some_and(|(message, _)| {
+            let asked = settings.plan.messages[usize::from(message)];
+            asked.kind.returns_data() && asked.packets == 1
+        })
     }
 
     /// Returns the position of the first missing response of a READ or atomic before `end`.

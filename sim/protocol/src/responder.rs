@@ -39,6 +39,8 @@ pub struct Responder {
     pub failed: bool,
     /// Position after the last one that was acknowledged.
     pub acknowledged: u8,
+    /// Position of the last SEND or WRITE packet that was executed; the one before the first if there is none.
+    pub newest: u8,
     /// Answers that are not sent yet, in their order.
     pub answers: Vec<Response>,
 }
@@ -57,6 +59,7 @@ impl Responder {
             receives: settings.receives,
             failed: false,
             acknowledged: settings.plan.first,
+            newest: settings.plan.first.wrapping_sub(1),
             answers: Vec::new(),
         }
     }
@@ -177,6 +180,7 @@ impl Responder {
                 self.answer(settings, position, Body::Atomic(original));
             }
             Kind::Send | Kind::Write | Kind::WriteImm => {
+                self.newest = position;
                 if request.ack_request {
                     self.acknowledge(settings, position);
                 }
@@ -232,18 +236,11 @@ impl Responder {
                     events.push(Event::Executed(request.kind, request.data));
                 }
                 if request.ack_request {
-                    self.acknowledge_duplicate(settings);
+                    let is_newest = settings.has(Fault::DuplicateAcksRead);
+                    self.acknowledge(settings, if is_newest { self.expected - 1 } else { self.newest });
                 }
             }
         }
-    }
-
-    /// Acknowledges all that was executed, but nothing that was not yet acknowledged while a READ or atomic is still being
-    /// answered.
-    fn acknowledge_duplicate(&mut self, settings: &Settings) {
-        let is_answering = self.answers.iter().any(|answer| answer.body.is_data());
-        let end = if is_answering { self.acknowledged } else { self.expected };
-        self.acknowledge(settings, end - 1);
     }
 
     /// Owes an ACK. Of ACKs without another answer between them, the newest is enough (protocol 3.8).

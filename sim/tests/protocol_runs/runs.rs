@@ -2,7 +2,7 @@
 use rnic_protocol::{Cover, Fault, Kind, Message, Plan, PsnSpace, Settings, Side, Timer, Trace};
 
 /// Mistakes of the model that show in frames or completions, and the side that makes them.
-pub(crate) const FAULTS: [(Fault, Side); 19] = [
+pub(crate) const FAULTS: [(Fault, Side); 20] = [
     (Fault::NakForEachPacket, Side::Responder),
     (Fault::AtomicAgain, Side::Responder),
     (Fault::AtomicFromMemory, Side::Responder),
@@ -10,6 +10,7 @@ pub(crate) const FAULTS: [(Fault, Side); 19] = [
     (Fault::GapAcknowledged, Side::Responder),
     (Fault::ReplayFromFirst, Side::Responder),
     (Fault::AtomicNotSaved, Side::Responder),
+    (Fault::DuplicateAcksRead, Side::Responder),
     (Fault::AckCompletesRead, Side::Requester),
     (Fault::ReadGapAccepted, Side::Requester),
     (Fault::RestartFromFirst, Side::Requester),

@@ -162,6 +162,36 @@ fn a_late_duplicate_of_an_atomic_does_not_repeat_it_and_a_forgotten_one_is_not_a
     assert_eq!(pair.b.counter("duplicate_dropped"), 1);
 }
 
+/// Protocol 3.4: what the ACK of a duplicate names is no READ or atomic, of which the requester may have no response.
+#[test]
+fn the_ack_of_a_duplicate_names_the_last_send_or_write() {
+    let mut pair = Pair::with(|setup| setup.pmtu = Pmtu::Bytes256);
+    let before = PSN_A.sub(1);
+    // Nothing was executed but a READ.
+    pair.a.post_send(A, read(0, 0, 0, 600));
+    pair.run();
+    pair.a.post_send(A, write(1, 0, 0, 300));
+    let packets: Vec<Vec<u8>> = std::iter::from_fn(|| pair.a.transmit()).collect();
+    let again = |pair: &mut Pair, frame: &[u8]| {
+        pair.b.receive(frame);
+        let answers: Vec<_> = std::iter::from_fn(|| pair.b.transmit()).collect();
+        answers.iter().map(|frame| Seen::of(B, frame).unwrap().brief()).collect::<Vec<_>>()
+    };
+    let acknowledge = |psn: Psn| vec![(Op::Acknowledge.code(), psn.value())];
+    let mut early = packets[1].clone();
+    Fault::Psn(-4).apply(&mut early);
+    assert_eq!(again(&mut pair, &early), acknowledge(before), "no SEND or WRITE was executed");
+    // The first packet of the WRITE, then all of it, then a READ and an atomic behind it.
+    assert_eq!(again(&mut pair, &packets[0]), []);
+    assert_eq!(again(&mut pair, &early), acknowledge(PSN_A.add(3)));
+    assert_eq!(again(&mut pair, &packets[1]), acknowledge(PSN_A.add(4)));
+    pair.a.post_send(A, read(2, 0, 0, 600));
+    pair.a.post_send(A, fetch_add(3, 0, 0, 1));
+    pair.run();
+    assert_eq!(pair.b.expected_psn(B), PSN_A.add(9));
+    assert_eq!(again(&mut pair, &packets[1]), acknowledge(PSN_A.add(4)));
+}
+
 /// Protocol 3.5: a READ that was answered takes no slot while it is answered again.
 #[test]
 fn a_replay_that_waits_takes_no_slot() {

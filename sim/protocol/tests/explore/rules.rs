@@ -60,7 +60,7 @@ fn psns_that_wrap_around_are_not_taken_for_others() {
 fn reads_go_on_from_their_first_missing_response() {
     let messages = [(Kind::Read, 3), (Kind::Send, 1)];
     let settings = Settings { answers_at_once: true, ..hostile(6, &messages) };
-    holds("READ", &settings, states(182_909, 4_161_772), &[DONE, EXHAUSTED, READ_RESTARTS]);
+    holds("READ", &settings, states(105_759, 4_161_772), &[DONE, EXHAUSTED, READ_RESTARTS]);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn reads_go_on_with_the_opcodes_of_their_places() {
     holds(
         "READ that goes on with MIDDLE or LAST",
         &settings,
-        states(126_421, 2_208_500),
+        states(69_498, 2_208_500),
         &[DONE, EXHAUSTED, READ_RESTARTS],
     );
 }
@@ -78,7 +78,7 @@ fn reads_go_on_with_the_opcodes_of_their_places() {
 #[test]
 fn atomics_are_applied_once() {
     let settings = hostile(6, &[(Kind::Atomic, 1), (Kind::Send, 1), (Kind::Atomic, 1)]);
-    holds("atomics", &settings, states(30_946, 2_677_714), &[DONE, EXHAUSTED]);
+    holds("atomics", &settings, states(20_037, 2_677_714), &[DONE, EXHAUSTED]);
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn trace_c_a_read_response_is_lost() {
     run.act(Action::DeliverResponse(run.response(1)));
     run.act(Action::DeliverResponse(run.response(3)));
     assert_eq!(run.sends(), ["2 READ_REQUEST of 2", "4 SEND_ONLY", "5 FETCH_ADD"]);
-    let answers = ["2 READ_RESP_FIRST msn 4", "3 READ_RESP_LAST msn 4", "5 ACK msn 4", "5 ATOMIC_ACK msn 4"];
+    let answers = ["2 READ_RESP_FIRST msn 4", "3 READ_RESP_LAST msn 4", "4 ACK msn 4", "5 ATOMIC_ACK msn 4"];
     assert_eq!(run.requests_arrive(), answers);
     run.ends_well();
 }

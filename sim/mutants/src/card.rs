@@ -285,6 +285,20 @@ pub const FAULTS: &[Fault] = &[
         "a READ of whole packets gets a response too many",
         "endpoint",
     ),
+    signal(
+        "replay-serves-nothing",
+        Kind::Late,
+        ("turn", "ends_answer_is_oldest", "1'b0"),
+        "a READ that a replay completes counts as in flight until its first answer ends",
+        "lost-responses",
+    ),
+    signal(
+        "duplicate-acknowledges-a-read",
+        Kind::WrongField,
+        ("admit", "reply_psn_read_psns", "24'h0"),
+        "the ACK of a duplicate WRITE names the READ or atomic behind it",
+        "duplicates",
+    ),
     // Requester.
     signal(
         "scheduler-return-lost",

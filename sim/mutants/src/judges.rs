@@ -232,4 +232,10 @@ pub const JUDGES: &[Judge] = &[
         "a_thousand_peers_that_provoke_errors_leave_the_device_up",
         "all queue pairs fail at once",
     ),
+    judge_of(
+        "lost-responses",
+        "card",
+        "lost_responses_refuse_no_read",
+        "READs and atomics of which the wire loses a response",
+    ),
 ];

@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod demo;
+pub mod files;
 pub mod foreign;
 pub mod latency;
 pub mod output;

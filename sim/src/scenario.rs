@@ -6,7 +6,7 @@
 //! 2. **Latency**: messages one at a time on a queue pair of their own, while all others are idle
 //!    ([`latency`]).
 use crate::latency::{self, Ping, Spread};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rnic_layout::path::Pmtu;
 use rnic_machine::function::{SharedWorld, lock, two_cards};
 use rnic_machine::host::HostOptions;
@@ -112,6 +112,8 @@ pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &P
     }
     drop(cards);
     lock(&world).finish()?;
+    let losses = lock(&world).end_files();
+    ensure!(losses.is_empty(), "{}", losses.join("; "));
 
     let mut kinds = BTreeMap::new();
     let (mut messages_of_many_packets, mut longest_bytes) = (0, 0);

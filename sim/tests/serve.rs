@@ -17,14 +17,24 @@ use rnic_layout::registers::{
     REG_STATUS, Register, Status, counter_offset,
 };
 use rnic_sim::foreign::Process;
-use rnic_stimulus::captures::Trace;
+use rnic_stimulus::captures::{Capture, Trace};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::process::Signal;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, send,
+    socket_with,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{self, Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -57,11 +67,16 @@ struct Served {
 impl Served {
     /// Starts a server of some cards, and waits until clients can connect.
     fn start(cards: usize, arguments: &[&str]) -> Result<Served> {
+        let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+        command.arg("serve").args(arguments);
+        Served::start_by(command, cards)
+    }
+
+    /// Adds the sockets of some cards to the command of a server, and starts it.
+    fn start_by(mut command: process::Command, cards: usize) -> Result<Served> {
         let folder = tempfile::tempdir()?;
         let sockets: Vec<PathBuf> =
             (0..cards).map(|card| folder.path().join(format!("card{card}"))).collect();
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
-        command.arg("serve").args(arguments);
         command.args(sockets.iter().flat_map(|socket| [Path::new("--socket"), socket]));
         let starting = starting();
         let (mut process, _) = Process::start(command, PATIENCE)?;
@@ -81,6 +96,8 @@ impl Served {
     /// Ends the server by SIGINT. Returns what it says of a card.
     fn end(mut self, card: usize) -> Result<String> {
         self.process.signal(Signal::INT)?;
+        // The summary, not what was remarked before.
+        self.process.line(" us simulated in ")?;
         let said = self.process.line(&format!("card {card}: "))?;
         self.process.end()?;
         ensure!(self.sockets.iter().all(|socket| !socket.exists()), "the sockets are removed");
@@ -340,12 +357,20 @@ fn an_option_that_is_wrong_is_named() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (first, second, file) = (path("first"), path("second"), path("file"));
+    let (played, folder_name) = (format!("pcap:{file}"), folder.path().display().to_string());
     std::fs::write(&file, "not a socket")?;
     for (code, arguments, expected) in [
         (2, &[][..], "--socket <PATH>"),
         (2, &["--socket", &first, "--wire", "tap"], "expected loop, none, seqpacket:PATH"),
         (2, &["--socket", &first, "--width", "65"], "allowed are 64, 128, 256 and 512"),
         (2, &["--socket", &first, "--loss", "1.5"], "a probability is from 0 to 1"),
+        (2, &["--socket", &first, "--delay-ns", "1000000001"], "1000000001 is not in 0..=1000000000"),
+        (2, &["--socket", &first, "--delay-ns", "18446744073709552"], "is not in 0..=1000000000"),
+        (1, &["--socket", &first, "--pcap", &file, "--wire", &played], "are one file: name two"),
+        (1, &["--socket", &first, "--pcap", &first], "are one file: name two"),
+        (1, &["--socket", &first, "--pcap", &folder_name], "it is a folder"),
+        (1, &["--socket", &first, "--pcap", &file, "--wire", "seqpacket:/none"], "nobody listens"),
+        (1, &["--socket", &first, "--wave", &file, "--config", "none.toml"], "cannot read none.toml"),
         (1, &["--socket", &first, "--socket", &first], "two cards cannot share the socket"),
         (1, &["--socket", &first, "--socket", &second, "--socket", &file], "a wire joins at most 2 cards"),
         (1, &["--socket", &first, "--socket", &second, "--wire", "loop"], "--wire is for an only card"),
@@ -356,10 +381,218 @@ fn an_option_that_is_wrong_is_named() -> Result<()> {
         (1, &["--socket", &first, "--wire", "tap:lo"], "lo cannot be a TAP device"),
         (1, &["--socket", &file], "cannot listen at "),
     ] {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+        let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
         let output = command.arg("serve").args(arguments).output().context("rnic-sim")?;
         let text = String::from_utf8(output.stderr)?;
         ensure!(output.status.code() == Some(code) && text.contains(expected), "{arguments:?}: {text}");
+        ensure!(std::fs::read(&file)? == b"not a socket" && !Path::new(&first).exists(), "{arguments:?}");
     }
+    Ok(())
+}
+
+/// A frame that the card counts.
+const FRAME: [u8; 60] = [0xff; 60];
+
+/// The program under a limit of a shell's `ulimit`.
+fn limited(limit: &str) -> process::Command {
+    let mut command = process::Command::new("sh");
+    let line = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+    command.args(["-c", &line, env!("CARGO_BIN_EXE_rnic-sim")]);
+    command
+}
+
+/// A process at the end of a wire, at a path whose bytes are no text.
+struct Wire {
+    listener: OwnedFd,
+    name: OsString,
+    _folder: TempDir,
+}
+
+impl Wire {
+    fn new() -> Result<Wire> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join(OsStr::from_bytes(b"wire\xff"));
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        bind(&listener, &SocketAddrUnix::new(&path)?)?;
+        listen(&listener, 1)?;
+        let mut name = OsString::from("seqpacket:");
+        name.push(path);
+        Ok(Wire { listener, name, _folder: folder })
+    }
+
+    fn accept(&self) -> Result<OwnedFd> {
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&patience))?;
+        ensure!(ready == 1, "nobody connects to the wire");
+        Ok(accept_with(&self.listener, SocketFlags::CLOEXEC)?)
+    }
+}
+
+/// A process at the wire sends empty datagrams, leaves, and comes back.
+#[test]
+fn a_wire_survives_empty_datagrams_and_the_end_of_its_peer() -> Result<()> {
+    let wire = Wire::new()?;
+    let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+    command.arg("serve").arg("--wire").arg(&wire.name);
+    let served = Served::start_by(command, 1)?;
+    let mut card = served.open(0)?;
+    let mut count = 0;
+    for _ in 0..2 {
+        let peer = wire.accept()?;
+        for bytes in [&FRAME[..], &[], &FRAME, &[], &[], &FRAME] {
+            send(&peer, bytes, SendFlags::empty())?;
+        }
+        count += 3;
+        until("all frames", || Ok((card.counter("frames_received")? == count).then_some(())))?;
+    }
+    drop(card);
+    let Served { mut process, .. } = served;
+    process.line("has left; frames to it are lost")?;
+    process.line("is connected again")?;
+    process.signal(Signal::INT)?;
+    process.end()
+}
+
+/// Signals that end a process end this one with all that it has to leave. A server that waits for its wire ends, too.
+#[test]
+fn all_signals_end_a_server_alike() -> Result<()> {
+    let wire = Wire::new()?;
+    let folder = tempfile::tempdir()?;
+    let pcap = folder.path().join("all.pcap");
+    let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+    command.arg("serve").arg("--wire").arg(&wire.name).arg("--pcap").arg(&pcap);
+    let served = Served::start_by(command, 1)?;
+    let id = socket_peercred(UnixStream::connect(&served.sockets[0])?)?.pid;
+    let caught = std::fs::read_to_string(format!("/proc/{}/status", id.as_raw_nonzero()))?;
+    let caught = caught.lines().find_map(|line| line.strip_prefix("SigCgt:")).context("SigCgt")?;
+    let caught = u64::from_str_radix(caught.trim(), 16)?;
+    // From signal(7): those whose default is to end a process, but for those of faults of the program, KILL, and PIPE, which Rust
+    // ignores.
+    let ending = [1, 2, 3, 10, 12, 14, 15, 16, 24, 25, 26, 27, 29, 30].into_iter().chain(35..=64);
+    for signal in ending {
+        ensure!(caught >> (signal - 1) & 1 == 1, "signal {signal} is not caught: {caught:#x}");
+    }
+    let mut card = served.open(0)?;
+    let peer = wire.accept()?;
+    for _ in 0..20 {
+        send(&peer, &FRAME, SendFlags::empty())?;
+    }
+    until("all frames", || Ok((card.counter("frames_received")? == 20).then_some(())))?;
+    let Served { mut process, sockets, .. } = served;
+    process.signal(Signal::HUP)?;
+    process.line("card 0: 2 clients, ")?;
+    process.end()?;
+    ensure!(!sockets[0].exists() && Capture::read(&pcap)?.frames.len() == 20);
+
+    let path = folder.path().join("listen");
+    let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+    command.arg("serve").arg("--socket").arg(&sockets[0]);
+    command.arg("--wire").arg(format!("seqpacket-listen:{}", path.display()));
+    let starting = starting();
+    let (mut process, _) = Process::start(command, PATIENCE)?;
+    drop(starting);
+    process.line("waiting for the other end of the wire at ")?;
+    ensure!(path.exists());
+    process.signal(Signal::QUIT)?;
+    process.line("card 0: 0 clients, ")?;
+    process.end()?;
+    ensure!(!path.exists() && !sockets[0].exists());
+    Ok(())
+}
+
+/// A limit of the length of a file stands for a full disk.
+#[test]
+fn a_capture_that_cannot_be_written_is_said_and_counts() -> Result<()> {
+    let wire = Wire::new()?;
+    let folder = tempfile::tempdir()?;
+    let pcap = folder.path().join("cut.pcap");
+    let mut command = limited("-f 1");
+    command.arg("serve").arg("--wire").arg(&wire.name).arg("--pcap").arg(&pcap);
+    let served = Served::start_by(command, 1)?;
+    let mut card = served.open(0)?;
+    let peer = wire.accept()?;
+    for _ in 0..20 {
+        send(&peer, &FRAME, SendFlags::empty())?;
+    }
+    until("all frames", || Ok((card.counter("frames_received")? == 20).then_some(())))?;
+    drop(card);
+    let Served { mut process, .. } = served;
+    process.signal(Signal::INT)?;
+    let said = process.line("cut.pcap misses frames: ")?;
+    ensure!(said.contains("File too large"), "{said}");
+    ensure!(process.end().is_err(), "the exit code tells the loss");
+    let frames = Capture::read(&pcap)?.frames.len();
+    ensure!((1..20).contains(&frames), "{frames} whole frames");
+    Ok(())
+}
+
+/// A client that maps without end gets its share of the open files, and the other card its client.
+#[test]
+fn a_client_leaves_files_to_the_others() -> Result<()> {
+    let mut command = limited("-n 120");
+    command.arg("serve");
+    let served = Served::start_by(command, 2)?;
+    let memory = memfd_create("page", MemfdFlags::CLOEXEC)?;
+    ftruncate(&memory, PAGE)?;
+    let mut cards = Vec::new();
+    for card in 0..2 {
+        let mut card = served.open(card)?;
+        for page in 0..120 {
+            // The client of the crate takes no notice of a refusal.
+            card.client.dma_map(0, RINGS + page * PAGE, PAGE, memory.as_raw_fd())?;
+        }
+        cards.push(card);
+    }
+    ensure!(cards[0].read(&REG_MAGIC)? == MAGIC);
+    drop(cards);
+    let said = served.end(1)?;
+    ensure!(said.starts_with("1 clients, 105 requests refused, 0 remarks; "), "{said}");
+    Ok(())
+}
+
+/// Starts a server with outputs of the test's. Returns it when its socket is there.
+fn start_silent(stdout: Stdio, stderr: Stdio, socket: &Path) -> Result<Child> {
+    let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+    command.arg("serve").arg("--socket").arg(socket).stdout(stdout).stderr(stderr);
+    let starting = starting();
+    let child = command.spawn()?;
+    drop(starting);
+    Ok(child)
+}
+
+#[test]
+fn a_server_outlives_its_standard_error() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("card");
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let mut child = start_silent(Stdio::piped(), writer.into(), &socket)?;
+    let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+    let first = lines.next().context("a line")??;
+    ensure!(first.starts_with("serving card 0 at "), "{first}");
+    let mut liar = UnixStream::connect(&socket)?;
+    liar.write_all(&[0; 16])?;
+    ensure!(liar.read(&mut [0])? == 0, "it is given up, which is remarked");
+    drop(liar);
+    ensure!(Card::open(&socket)?.read(&REG_MAGIC)? == MAGIC);
+    kill_process(Pid::from_child(&child), Signal::INT)?;
+    let said = lines.collect::<std::io::Result<Vec<String>>>()?.join("\n");
+    ensure!(
+        said.contains("card 0: 2 clients, ") && said.contains("standard error: 1 lines are lost"),
+        "{said}"
+    );
+    ensure!(child.wait()?.code() == Some(1) && !socket.exists());
+    Ok(())
+}
+
+#[test]
+fn a_server_whose_start_nobody_can_hear_is_an_error() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("card");
+    let full = File::options().write(true).open("/dev/full")?;
+    let output = start_silent(full.into(), Stdio::piped(), &socket)?.wait_with_output()?;
+    let text = String::from_utf8(output.stderr)?;
+    ensure!(output.status.code() == Some(1) && !socket.exists(), "{}", output.status);
+    ensure!(text.contains("No space left on device") && !text.contains("panicked"), "{text}");
     Ok(())
 }

@@ -6,6 +6,7 @@
 //! * [`monitor`]: rules that every card must keep in every cycle, and the trail of events;
 //! * [`config_space`]: the configuration space of a card's PCI function;
 //! * [`function`]: a card of a world as the driver sees it;
+//! * [`socket_file`]: sockets that listen at a path;
 //! * [`served`]: cards of a world as PCI functions behind vfio-user, for other processes.
 //!
 //! The machine knows no design: it takes any verilated model with the ports of a card.
@@ -15,5 +16,6 @@ pub mod function;
 pub mod host;
 pub mod monitor;
 pub mod served;
+pub mod socket_file;
 pub mod wire;
 pub mod world;

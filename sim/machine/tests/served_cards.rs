@@ -372,10 +372,19 @@ fn a_second_client_is_told_that_the_card_is_in_use() -> Result<()> {
     let served = Served::start(1, HostOptions::IDEAL)?;
     let mut first = served.open(0)?;
     ensure!(served.open(0).is_err(), "the card is in use");
+    let mut second = UnixStream::connect(&served.sockets[0])?;
+    second.write_all(&request(1, 0, &[0, 0, 1, 0, b'{', b'}', 0]))?;
+    let mut refusal = Vec::new();
+    std::io::Read::read_to_end(&mut second, &mut refusal)?;
+    let owner = format!("process {} has the card for ", std::process::id());
+    for text in [String::from_utf8_lossy(&refusal[16..]).as_ref(), &served.remarks.lock().unwrap()[0]] {
+        ensure!(text.contains(&owner) && text.contains(" s and has said nothing for 0."), "{text}");
+    }
     first.copy(64, 2)?;
     drop(first);
     served.open(0)?.copy(64, 3)?;
-    ensure!(served.end()?.cards[0].clients == 2);
+    let card = &served.end()?.cards[0];
+    ensure!((card.clients, card.remarks) == (2, 0), "{card:?}");
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use rnic_packet_path::differential;
 use rnic_packet_path::path::{Stalls, build_model};
 use rnic_sim::bench::{self, goodput, neighbours};
 use rnic_sim::demo::{self, DemoOptions};
+use rnic_sim::output;
 use rnic_sim::peer::{self, PeerOptions};
 use rnic_sim::print_line;
 use rnic_sim::serve::{self, ServeOptions};
@@ -104,15 +105,16 @@ enum Command {
     /// Be the peer of a simulated card: the reference endpoint, behind the Unix socket that is standard input. It ends when the
     /// socket is closed.
     Peer(PeerOptions),
-    /// Serve simulated cards as PCI functions to other processes, over vfio-user. It ends with SIGINT.
+    /// Serve simulated cards as PCI functions to other processes, over vfio-user. A signal such as SIGINT ends it.
     Serve(ServeOptions),
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    // What could not be printed is a failure of its own.
+    match run(Arguments::parse().command).and_then(|()| output::check()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            output::write_error(format_args!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }

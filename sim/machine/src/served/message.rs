@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Numbers have the byte order of the machine, as both sides are on one; fields of the body are those of the structures of
-//! `linux/vfio.h`. `bytes` counts the whole message. A reply has the id and the command of its request. A refusal has no body,
-//! and an error number of the operating system.
+//! `linux/vfio.h`. `bytes` counts the whole message. A reply has the id and the command of its request. A refusal has an error number
+//! of the operating system, and no body; only that of a card that another client has tells this in a text.
 //!
 //! Every length that a client states is checked here, before anything is done: a body that is shorter than its command needs is
 //! [`Refusal::Invalid`], what follows after it is ignored, so that a client may know more fields than this server.
@@ -158,6 +158,11 @@ impl Header {
     /// Bytes of the refusal of this request.
     pub fn refuse(&self, refusal: Refusal) -> Vec<u8> {
         self.message(TYPE_REPLY | ERROR, refusal.number(), &[])
+    }
+
+    /// Bytes of the refusal of this request because another client has the function, with a text that says more.
+    pub fn refuse_busy(&self, text: &str) -> Vec<u8> {
+        self.message(TYPE_REPLY | ERROR, Refusal::Busy.number(), text.as_bytes())
     }
 
     fn message(&self, flags: u32, error: u32, body: &[u8]) -> Vec<u8> {

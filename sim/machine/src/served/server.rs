@@ -8,29 +8,31 @@
 //! 1. A round ends in bounded time, whatever clients do: each client has a slice of time, and the world a number of events. A reset
 //!    and the end of many mappings go on over several rounds, in which the client is not read. No call waits for a client.
 //! 2. A client that has left is cleaned up before the next one is accepted. A second client of a card is refused with
-//!    [`Refusal::Busy`].
+//!    [`Refusal::Busy`](super::message::Refusal::Busy), and is told since when that one has said nothing.
 //! 3. A client whose writes are faster than the simulation is not read until they have reached the card.
-//! 4. Each client has a share of the files that this process may open, so that one that maps without end takes none from others. When
+//! 4. A station whose other end has left is attended until that is back, also while the clock stands.
+//! 5. Each client has a share of the files that this process may open, so that one that maps without end takes none from others. When
 //!    there is none left for newcomers, they wait.
-//! 5. What the monitors say of a card and of its client is a remark of the log. It ends nothing: a client may break every rule.
+//! 6. What the monitors say of a card and of its client is a remark of the log. It ends nothing: a client may break every rule.
 use super::connection::{Connection, ConnectionError};
 use super::function::ServedFunction;
-use super::message::{FDS_MAX, Refusal};
+use super::message::FDS_MAX;
 use super::session::{Device, Session};
 use crate::host::Traffic;
+use crate::socket_file::Listening;
 use crate::wire::WireCounts;
 use crate::world::World;
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use rnic_layout::registers::COUNTERS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketFlags, SocketType, accept_with};
+use rustix::process::{Pid, Resource, getrlimit};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Requests of one client in a round.
@@ -67,6 +69,29 @@ const UNFINISHED: &str = "the card has not finished its reset";
 struct Client {
     connection: Connection,
     session: Session,
+    /// Number of its process, if the operating system tells it.
+    process: Option<Pid>,
+    came: Instant,
+    /// Time of its last request.
+    heard: Instant,
+    /// The log says that others ask for the card.
+    has_rivals: bool,
+}
+
+impl Client {
+    fn new(connection: Connection) -> Client {
+        let process = socket_peercred(&connection).ok().map(|credentials| credentials.pid);
+        let now = Instant::now();
+        Client { connection, session: Session::default(), process, came: now, heard: now, has_rivals: false }
+    }
+
+    /// Tells who has the card, for those who ask for it too.
+    fn describe(&self) -> String {
+        let process =
+            self.process.map_or("a process".into(), |id| format!("process {}", id.as_raw_nonzero()));
+        let [has, says] = [self.came, self.heard].map(|time| time.elapsed().as_secs_f64());
+        format!("{process} has the card for {has:.1} s and has said nothing for {says:.1} s")
+    }
 }
 
 /// Numbers of one card, from the start of the server.
@@ -95,12 +120,13 @@ pub struct Summary {
     pub wire: Option<[WireCounts; 2]>,
     /// The cards.
     pub cards: Vec<CardSummary>,
+    /// What captures and waves miss. Each was said when it was noticed.
+    pub losses: Vec<String>,
 }
 
 /// A socket with its card.
 struct Place {
-    path: PathBuf,
-    listener: UnixListener,
+    listener: Listening,
     function: ServedFunction,
     client: Option<Client>,
     strays: VecDeque<Connection>,
@@ -114,24 +140,19 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
 /// Cards of a world behind sockets.
 pub struct Server {
     world: World,
     places: Vec<Place>,
-    /// Sockets of stations: what comes there is work for the world.
-    stations: Vec<OwnedFd>,
+    /// Time at which stations have something to do.
+    attends_at: Option<Instant>,
     /// Simulated time until which the clock runs at full speed.
     busy_until_ps: u64,
     /// Time of the last answer for which the clock has run.
     answered: Option<Instant>,
     /// Time before which nobody is accepted, as the operating system had no file for a newcomer.
     accepts_from: Option<Instant>,
+    losses: Vec<String>,
     log: Box<dyn FnMut(&str) + Send>,
 }
 
@@ -162,42 +183,40 @@ impl Server {
         paths: &[PathBuf],
         log: impl FnMut(&str) + Send + 'static,
     ) -> io::Result<Server> {
-        let files_max = files_max(paths.len());
-        let places = paths.iter().enumerate().map(|(card, path)| {
-            let listener = bind(path)?;
-            listener.set_nonblocking(true)?;
-            Ok(Place {
-                path: path.clone(),
-                listener,
-                function: ServedFunction::new(card, files_max),
-                client: None,
-                strays: VecDeque::new(),
-                summary: CardSummary::default(),
-            })
+        let sockets = paths.iter().map(|path| Listening::at(path, SocketType::STREAM));
+        Ok(Server::at(world, sockets.collect::<io::Result<_>>()?, log))
+    }
+
+    /// Serves card `i` of a world at socket `i`. Remarks go to `log`, a line each.
+    ///
+    /// # Panics
+    /// If there are more sockets than cards.
+    pub fn at(world: World, sockets: Vec<Listening>, log: impl FnMut(&str) + Send + 'static) -> Server {
+        assert!(sockets.len() <= world.cards(), "each socket has a card");
+        let files_max = files_max(sockets.len());
+        let places = sockets.into_iter().enumerate().map(|(card, listener)| Place {
+            listener,
+            function: ServedFunction::new(card, files_max),
+            client: None,
+            strays: VecDeque::new(),
+            summary: CardSummary::default(),
         });
-        let places: Vec<Place> = places.collect::<io::Result<_>>()?;
-        assert!(places.len() <= world.cards(), "each socket has a card");
-        let log = Box::new(log);
         let mut server = Server {
+            places: places.collect(),
             world,
-            places,
-            stations: Vec::new(),
+            attends_at: Some(Instant::now()),
             busy_until_ps: 0,
             answered: None,
             accepts_from: None,
-            log,
+            losses: Vec::new(),
+            log: Box::new(log),
         };
         for place in 0..server.places.len() {
             // A card clears its memories after power-up, and takes no settings before that is done.
             server.places[place].function.attach(&mut server.world).clean_up();
             server.finish(place);
         }
-        Ok(server)
-    }
-
-    /// Wakes the world when there is something to read at the socket of a station.
-    pub fn watch(&mut self, station: OwnedFd) {
-        self.stations.push(station);
+        server
     }
 
     /// Serves until there is something to read at `stop`.
@@ -219,9 +238,20 @@ impl Server {
             if ready.has_requests || ready.has_newcomers || ready.has_frames {
                 self.linger();
             }
+            if ready.has_frames || self.attends_at.is_some_and(|time| time <= Instant::now()) {
+                self.attends_at = self.world.attend_stations(Instant::now());
+            }
             self.advance();
             (0..self.places.len()).for_each(|place| self.deliver(place));
+            self.pass_on();
         }
+    }
+
+    /// Passes on what stations remark, and what captures miss.
+    fn pass_on(&mut self) {
+        let (remarks, losses) = self.world.take_remarks();
+        remarks.iter().chain(&losses).for_each(|line| (self.log)(line));
+        self.losses.extend(losses);
     }
 
     /// Returns whether a card is being reset or cleaned up.
@@ -244,9 +274,10 @@ impl Server {
     }
 
     /// Waits until there is something to do.
-    fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
+    fn wait(&self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
         let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
-        fds.extend(self.stations.iter().map(|station| PollFd::new(station, PollFlags::IN)));
+        fds.extend(self.world.handles().map(|station| PollFd::from_borrowed_fd(station, PollFlags::IN)));
+        let first_newcomer = fds.len();
         let first_client = fds.len() + self.places.iter().map(|place| 1 + place.strays.len()).sum::<usize>();
         let now = Instant::now();
         let refuge = self.accepts_from.and_then(|time| time.checked_duration_since(now));
@@ -268,7 +299,8 @@ impl Server {
             Pace::Nap => Some(NAP),
             Pace::Sleep => None,
         };
-        let timeout = [timeout, refuge].into_iter().flatten().min();
+        let attends = self.attends_at.map(|time| time.saturating_duration_since(now));
+        let timeout = [timeout, refuge, attends].into_iter().flatten().min();
         let timeout = timeout.map(|time| Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -276,19 +308,14 @@ impl Server {
         }
         let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
         let (others, clients) = fds.split_at(first_client);
-        let (first, others) = others.split_at(1);
-        let (stations, newcomers) = others.split_at(self.stations.len());
-        let ready = Ready {
+        let (others, newcomers) = others.split_at(first_newcomer);
+        let (first, stations) = others.split_at(1);
+        Ok(Ready {
             is_stopped: is_ready(first),
             has_newcomers: is_ready(newcomers),
             has_requests: is_ready(clients),
             has_frames: is_ready(stations),
-        };
-        // The socket of a process that has left stays ready for ever.
-        let has_left = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        let mut left = stations.iter().map(has_left).collect::<Vec<bool>>().into_iter();
-        self.stations.retain(|_| left.next() == Some(false));
-        Ok(ready)
+        })
     }
 
     /// Returns whether the writes of a client wait for the simulation.
@@ -303,7 +330,7 @@ impl Server {
         for _ in 0..REQUESTS_MAX {
             let is_full = self.is_full(&self.places[place]);
             let Place { function, client, .. } = &mut self.places[place];
-            let Some(Client { connection, session }) = client else {
+            let Some(Client { connection, session, heard, .. }) = client else {
                 if function.attach(&mut self.world).proceed().is_some_and(|outcome| outcome.is_err()) {
                     self.remark(place, UNFINISHED);
                 }
@@ -319,6 +346,7 @@ impl Server {
             } else {
                 connection.receive().and_then(|message| {
                     let Some(message) = message else { return Ok(false) };
+                    *heard = Instant::now();
                     let before_ps = self.world.now_ps();
                     let reply = session.answer(message, &mut function.attach(&mut self.world));
                     if self.world.now_ps() != before_ps {
@@ -364,11 +392,8 @@ impl Server {
             if !self.places[place].accepts() {
                 break;
             }
-            let connection = match self.places[place].listener.accept() {
-                Ok((stream, _)) => Connection::new(stream),
-                Err(error) => Err(error),
-            };
-            let connection = match connection {
+            let accepted = accept_with(&self.places[place].listener, SocketFlags::CLOEXEC);
+            let connection = match accepted.map_err(Into::into).and_then(|one| Connection::new(one.into())) {
                 Ok(connection) => connection,
                 Err(error) => {
                     self.hold_newcomers(&error);
@@ -378,7 +403,7 @@ impl Server {
             self.accepts_from = None;
             let place = &mut self.places[place];
             if place.client.is_none() {
-                place.client = Some(Client { connection, session: Session::default() });
+                place.client = Some(Client::new(connection));
                 place.summary.clients += 1;
             } else {
                 place.strays.push_back(connection);
@@ -387,15 +412,30 @@ impl Server {
                 }
             }
         }
-        // A refusal has the number of its request.
-        self.places[place].strays.retain_mut(|stray| match stray.receive() {
-            Ok(None) => true,
-            Ok(Some(message)) => {
-                let _ = stray.send(&message.header.refuse(Refusal::Busy));
-                false
+        self.turn_away(place);
+    }
+
+    /// Tells clients of a card that another has it, and the log that they were told.
+    fn turn_away(&mut self, place: usize) {
+        let Place { strays, client, .. } = &mut self.places[place];
+        let gone = || "the client that had the card has just left".into();
+        let owner = client.as_ref().map_or_else(gone, Client::describe);
+        for _ in 0..strays.len() {
+            let Some(mut stray) = strays.pop_front() else { return };
+            match stray.receive() {
+                Ok(None) => strays.push_back(stray),
+                Ok(Some(message)) => {
+                    // Those that try again and again are not worth a line each.
+                    if let Some(client) = client.as_mut().filter(|client| !client.has_rivals) {
+                        client.has_rivals = true;
+                        (self.log)(&format!("card {place}: another client is refused: {owner}"));
+                    }
+                    // A refusal has the number of its request.
+                    let _ = stray.send(&message.header.refuse_busy(&owner));
+                }
+                Err(_) => {}
             }
-            Err(_) => false,
-        });
+        }
     }
 
     /// Nobody is accepted for a while if the operating system has no file for a newcomer, which would be tried in each round.
@@ -483,11 +523,11 @@ impl Server {
             });
         }
         let wire = (self.world.wires() != 0).then(|| self.world.wire_counts(0));
-        // Ends the waveforms, and with the recorders the captures.
-        for card in 0..self.world.cards() {
-            self.world.card_mut(card).end_trace();
-        }
-        Summary { simulated_ps: self.world.now_ps(), wire, cards }
+        self.pass_on();
+        let losses = self.world.end_files();
+        losses.iter().for_each(|loss| (self.log)(loss));
+        self.losses.extend(losses);
+        Summary { simulated_ps: self.world.now_ps(), wire, cards, losses: self.losses }
     }
 }
 
@@ -500,20 +540,4 @@ fn files_max(cards: usize) -> usize {
     // Under a very low limit not every client can have all of its eventfds.
     let left = limit.saturating_sub(FILES_KEPT + cards * others).max(limit / 4);
     left / cards.max(1)
-}
-
-/// Listens at a path, in the place of a socket that a server has left behind.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_behind(path) => {
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        outcome => outcome,
-    }
-}
-
-fn is_left_behind(path: &Path) -> bool {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }

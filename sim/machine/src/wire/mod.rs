@@ -30,6 +30,8 @@ use rnic_stimulus::chance::{Delay, Seed, happens};
 use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 /// Overhead of a frame in bytes: preamble 8, FCS 4, gap 12.
 pub const FRAME_OVERHEAD_BYTES: u64 = 24;
@@ -74,6 +76,22 @@ pub trait Station: Any + Send {
 
     /// Why the station cannot go on, if it cannot: the world ends the run with this text.
     fn failure(&self) -> Option<String> {
+        None
+    }
+
+    /// What becomes readable when the station has something to do though simulated time does not advance.
+    fn handle(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Does what is due in wall-clock time, such as to connect again to a process that had left. Returns the time of the next call,
+    /// if one is needed before there is something to read at the [handle](Self::handle).
+    fn attend(&mut self, _now: Instant) -> Option<Instant> {
+        None
+    }
+
+    /// Takes the next remark on what the station has met, for a person to read.
+    fn remark(&mut self) -> Option<String> {
         None
     }
 }

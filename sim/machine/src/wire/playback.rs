@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use rnic_layout::wire::MacAddress;
 use rnic_stimulus::captures::Capture;
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Longest distance of two frames, in picoseconds.
 pub const GAP_PS_MAX: u64 = 50_000_000;
@@ -92,6 +92,10 @@ impl Station for Playback {
     fn wakes_ps(&self) -> Option<u64> {
         let waits = self.is_playing || self.start.is_some();
         (waits && !self.frames.is_empty()).then_some(self.next_ps)
+    }
+
+    fn handle(&self) -> Option<BorrowedFd<'_>> {
+        self.start.as_ref().filter(|_| !self.is_playing).map(AsFd::as_fd)
     }
 
     fn transmit(&mut self, now_ps: u64) -> Option<Frame> {

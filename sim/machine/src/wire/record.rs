@@ -3,7 +3,7 @@ use super::Frame;
 use anyhow::Result;
 use rnic_stimulus::captures::Trace;
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Frames that are kept for each port.
 pub const FRAMES_KEPT: usize = 2048;
@@ -11,7 +11,9 @@ pub const FRAMES_KEPT: usize = 2048;
 /// Frames that crossed one port, in both directions.
 #[derive(Default)]
 pub struct Recorder {
-    trace: Option<Trace>,
+    trace: Option<(PathBuf, Trace)>,
+    /// Why the capture has ended before the run.
+    loss: Option<String>,
     newest: VecDeque<(u64, Vec<u8>)>,
     frames: u64,
 }
@@ -22,16 +24,37 @@ impl Recorder {
     /// # Errors
     /// If the file cannot be created.
     pub fn capture(&mut self, path: &Path) -> Result<()> {
-        self.trace = Some(Trace::create(path)?);
+        self.trace = Some((path.to_path_buf(), Trace::create(path)?));
         Ok(())
     }
 
-    /// Records a frame. If the file cannot be written any more, the capture ends.
+    /// Ends the capture.
+    pub fn end_capture(&mut self) {
+        if let Some((path, mut trace)) = self.trace.take() {
+            self.lose(&path, trace.finish());
+        }
+    }
+
+    /// Takes the reason why the capture misses frames, if it does, once.
+    pub fn take_loss(&mut self) -> Option<String> {
+        self.loss.take()
+    }
+
+    fn lose(&mut self, path: &Path, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.loss = Some(format!("the capture {} misses frames: {error:#}", path.display()));
+        }
+    }
+
+    /// Records a frame. If the file cannot be written any more, the capture ends, and this is a loss.
     pub fn frame(&mut self, now_ps: u64, frame: &Frame) {
         self.frames += 1;
         let now_ns = now_ps / 1000;
-        if self.trace.as_mut().is_some_and(|trace| trace.write(now_ns, &frame.bytes).is_err()) {
-            self.trace = None;
+        if let Some((path, mut trace)) = self.trace.take() {
+            match trace.write(now_ns, &frame.bytes) {
+                Ok(()) => self.trace = Some((path, trace)),
+                outcome => self.lose(&path, outcome),
+            }
         }
         // The buffer of the oldest frame is reused.
         let mut bytes = match self.newest.len() {
@@ -54,7 +77,8 @@ impl Recorder {
     /// If the file cannot be written.
     pub fn leave(&self, path: &Path) -> Result<()> {
         let mut trace = Trace::create(path)?;
-        self.newest.iter().try_for_each(|(now_ns, bytes)| trace.write(*now_ns, bytes))
+        self.newest.iter().try_for_each(|(now_ns, bytes)| trace.write(*now_ns, bytes))?;
+        trace.finish()
     }
 }
 
@@ -76,7 +100,8 @@ mod tests {
         }
         recorder.leave(&newest)?;
         assert_eq!(recorder.frames(), count as u64);
-        drop(recorder);
+        recorder.end_capture();
+        assert_eq!(recorder.take_loss(), None);
         assert_eq!(Capture::read(&all)?.frames.len(), count);
         let left = Capture::read(&newest)?.frames;
         assert_eq!((left.len(), &left[0][..4]), (FRAMES_KEPT, &10_u32.to_le_bytes()[..]));

@@ -2,6 +2,9 @@
 //!
 //! What the kernel sends on the interface is a frame that the process reads, and a frame that it writes is one that the kernel
 //! receives. Both are whole frames without FCS; the card's are padded, the kernel's may be short.
+use crate::socket_file::socket;
+use rustix::net::SocketType;
+use rustix::net::netdevice::name_to_index;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use thiserror::Error;
@@ -76,6 +79,11 @@ pub fn open(name: &str) -> Result<OwnedFd, TapError> {
     }
     let _ = device.enabled(true);
     device.as_fd().try_clone_to_owned().map_err(|error| TapError::Io { name, error })
+}
+
+/// Returns whether this machine has a network interface of a name.
+pub fn exists(name: &str) -> bool {
+    socket(SocketType::STREAM).is_ok_and(|socket| name_to_index(&socket, name).is_ok())
 }
 
 /// The error number of a device node without a driver.
@@ -153,6 +161,18 @@ mod tests {
         assert!(Command::new("ip").args(["link", "set", NAME, "down"]).status().unwrap().success());
         station.receive(0, &Frame::new(request()));
         assert_eq!(station.lost(), 1);
+
+        // A device that is removed is found again when somebody makes it, and not before.
+        let ip = |words: &str| {
+            let status = Command::new("ip").args(words.split(' ')).status();
+            assert!(status.unwrap().success(), "ip {words}");
+        };
+        ip(&format!("link delete {NAME}"));
+        station.attend(Instant::now());
+        assert!(!station.is_connected());
+        ip(&format!("tuntap add dev {NAME} mode tap"));
+        station.attend(Instant::now());
+        assert!(station.is_connected());
     }
 
     #[test]

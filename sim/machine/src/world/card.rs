@@ -4,6 +4,7 @@
 //! transfers at this edge. Then the clock rises and falls, and the inputs for the next edge are set. All that surrounds the
 //! card is therefore registered, as on a board, and an edge costs two evaluations of the model.
 use super::clock::{Clock, ClockOptions};
+use super::fst;
 use crate::host::{
     FromCard, FromSlave, Host, HostOptions, LANES_MAX, ReadRequest, ReadWord, ToCard, ToSlave, Word,
     WriteRequest, WriteWord,
@@ -19,7 +20,7 @@ use crate::wire::{Frame, WireOptions};
 use anyhow::{Context, Result, ensure};
 use rnic_monitor::Finding;
 use rnic_stimulus::chance::Seed;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use verilator_sys::{AnyPort, Instance, Model, Port};
 
@@ -435,6 +436,7 @@ pub struct Card {
     uncounted: Uncounted,
     log: Log,
     trace_ps: Option<u64>,
+    trace_path: Option<PathBuf>,
     /// Time at which its clocks were stopped; `None` while they run.
     stands_since_ps: Option<u64>,
     /// Time that the evaluation of the model has taken; `None` unless it is measured.
@@ -486,6 +488,7 @@ impl Card {
                 uncounted: Uncounted::default(),
                 log: Log::new(name),
                 trace_ps: None,
+                trace_path: None,
                 stands_since_ps: None,
                 evaluation: None,
             };
@@ -685,13 +688,18 @@ impl Card {
     pub fn trace(&mut self, path: &Path) -> Result<()> {
         self.instance.trace_open(path).context("no wave")?;
         self.trace_ps = Some(0);
+        self.trace_path = Some(path.to_path_buf());
         Ok(())
     }
 
-    /// Ends the waveform; a file that is not ended cannot be read.
-    pub fn end_trace(&mut self) {
+    /// Ends the waveform; a file that is not ended cannot be read. Returns what is wrong with the file, if it could not be written.
+    pub fn end_trace(&mut self) -> Option<String> {
         self.trace_ps = None;
         self.instance.trace_close();
+        // The writer is silent about a disk that is full.
+        let path = self.trace_path.take()?;
+        let outcome = fst::check(&path);
+        outcome.err().map(|error| format!("the wave {} cannot be read: {error}", path.display()))
     }
 
     /// Stops all clocks, or resumes them with the phase at which they were stopped.

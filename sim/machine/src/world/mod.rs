@@ -20,6 +20,7 @@
 pub mod card;
 pub mod clock;
 pub mod failure;
+mod fst;
 
 pub use card::{Card, CardOptions, Domain};
 pub use clock::{Clock, ClockOptions};
@@ -36,7 +37,10 @@ use rnic_layout::registers::{
 };
 use rnic_stimulus::chance::Seed;
 use std::any::Any;
+use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use thiserror::Error;
 use verilator_sys::{Model, ModelOptions};
 
@@ -292,6 +296,36 @@ impl World {
     pub fn station<T: Station>(&mut self, station: usize) -> &mut T {
         let any: &mut dyn Any = &mut *self.stations[station].station;
         any.downcast_mut().expect("the station is of this type")
+    }
+
+    /// What stations wait for though simulated time does not advance.
+    pub fn handles(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.stations.iter().filter_map(|peer| peer.station.handle())
+    }
+
+    /// Lets stations do what is due in wall-clock time. Returns the time of the next call, if one is needed before there is something
+    /// to read at a [handle](Self::handles).
+    pub fn attend_stations(&mut self, now: Instant) -> Option<Instant> {
+        self.stations.iter_mut().filter_map(|peer| peer.station.attend(now)).min()
+    }
+
+    /// Takes remarks of stations, and losses of captures.
+    pub fn take_remarks(&mut self) -> (Vec<String>, Vec<String>) {
+        let recorders = self.card_recorders.iter_mut();
+        let recorders = recorders.chain(self.stations.iter_mut().map(|peer| &mut peer.recorder));
+        let losses = recorders.filter_map(Recorder::take_loss).collect();
+        let remarks = self.stations.iter_mut().flat_map(|peer| std::iter::from_fn(|| peer.station.remark()));
+        (remarks.collect(), losses)
+    }
+
+    /// Ends captures and waves. Returns what they miss.
+    pub fn end_files(&mut self) -> Vec<String> {
+        let recorders = self.card_recorders.iter_mut();
+        let recorders = recorders.chain(self.stations.iter_mut().map(|peer| &mut peer.recorder));
+        recorders.for_each(Recorder::end_capture);
+        let mut losses: Vec<String> = self.cards.iter_mut().filter_map(Card::end_trace).collect();
+        losses.extend(self.take_remarks().1);
+        losses
     }
 
     /// Returns one direction of a wire, for example to change its faults or to set a script.
@@ -783,7 +817,8 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.has_left_evidence {
             let failure = self.failure("the test panicked");
-            eprintln!("{failure}");
+            // A second panic would end the process.
+            let _ = writeln!(std::io::stderr(), "{failure}");
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod captures;
 
 use crate::bench;
+use crate::files::{self, Named};
 use crate::latency;
 use crate::print_line;
 use crate::report;
@@ -15,7 +16,7 @@ use rnic_machine::host::HostOptions;
 use rnic_packet_path::path;
 use serde::Serialize;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use verilator_sys::{Model, ModelOptions, Optimization};
 
@@ -46,6 +47,33 @@ pub struct DemoOptions {
     pub messages: usize,
 }
 
+/// Files that the demo writes.
+const OUTPUTS: [&str; 5] = ["rnic.v", "trace.pcap", "captures.pcap", "summary.json", "report.svg"];
+
+/// Checks that the configuration is none of the files that the demo writes.
+///
+/// # Errors
+/// If it is.
+pub fn check_config(config: &Path, out: &Path) -> Result<()> {
+    let outputs = OUTPUTS.map(|name| out.join(name));
+    files::check(&[("the configuration", config)], &[], &named(RESULT, &outputs))
+}
+
+/// Checks that the demo can write its files, and has read none of them as captures.
+fn check_files(captures: &Path, out: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(captures)?.map(|entry| Ok(entry?.path()));
+    let entries = entries.collect::<std::io::Result<Vec<PathBuf>>>()?;
+    let outputs = OUTPUTS.map(|name| out.join(name));
+    files::check(&named("a file of the captures", &entries), &named(RESULT, &outputs), &[])
+}
+
+/// What the demo writes, in errors.
+const RESULT: &str = "a file of the results";
+
+fn named<'a>(what: &'a str, paths: &'a [PathBuf]) -> Vec<Named<'a>> {
+    paths.iter().map(|path| (what, &**path)).collect()
+}
+
 /// Runs the demo and writes `rnic.v`, `trace.pcap` (what crossed the port of one of the two cards), `captures.pcap` (what went
 /// in and out of the packet path), `summary.json` and `report.svg` into `out`.
 ///
@@ -58,6 +86,7 @@ pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary
     // Read first: an error must not come after minutes of building.
     let captured = CaptureSet::read(captures)?;
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    check_files(captures, out)?;
     print_line!("generating the card: {width_bits} bits at {clock_mhz} MHz");
     let product = generator::generate(config)?;
     std::fs::write(out.join("rnic.v"), &product.verilog)?;

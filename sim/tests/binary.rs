@@ -49,6 +49,45 @@ fn an_error_names_the_file_and_has_no_backtrace() -> Result<()> {
     Ok(())
 }
 
+/// Results in the place of what is read, or of each other, are refused before anything is generated.
+#[test]
+fn no_results_replace_what_is_read() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (config, svg, link) = (path("rnic.v"), path("one.svg"), path("summary.json"));
+    std::fs::copy("../configs/w64.toml", &config)?;
+    std::os::unix::fs::symlink(&config, &link)?;
+    let (out, captures) = (path(""), "tests/vectors");
+    for arguments in [
+        &["demo", "--config", &config, "--out", &out][..],
+        &["bench", "--config", &config, "--json", &link],
+        &["bench", "--json", &svg],
+        &["goodput", "--config", &config, "--json", &config],
+    ] {
+        let text = error_of(arguments)?;
+        ensure!(text.contains(" are one file: name two"), "{text}");
+    }
+    let text = error_of(&["demo", "--captures", captures, "--out", &config])?;
+    ensure!(text.contains("cannot make "), "{text}");
+    ensure!(std::fs::read(&config)? == std::fs::read("../configs/w64.toml")? && !Path::new(&svg).exists());
+    Ok(())
+}
+
+#[test]
+fn numbers_that_no_run_can_use_are_refused_with_their_bounds() -> Result<()> {
+    for (arguments, bounds) in [
+        (&["demo", "--messages", "0"][..], "1..=1000000"),
+        (&["demo", "--messages", "4294967295"], "1..=1000000"),
+        (&["bench", "--post-ns", "18446744073709552"], "0..=1000000000"),
+        (&["bench", "--poll-ns", "1000000001"], "0..=1000000000"),
+        (&["bench", "--regions", "513"], "1..=512"),
+    ] {
+        let text = error_with_code(2, arguments)?;
+        ensure!(text.contains(&format!("is not in {bounds}")), "{text}");
+    }
+    Ok(())
+}
+
 /// Before anything is generated or verilated, which would take minutes.
 #[test]
 fn the_demo_names_the_capture_that_it_cannot_read() -> Result<()> {

@@ -1,12 +1,13 @@
 //! The simulated machine on the command line.
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, value_parser};
 use rnic_hdl::config::Config;
 use rnic_layout::wire::DropReason;
 use rnic_packet_path::differential;
 use rnic_packet_path::path::{Stalls, build_model};
 use rnic_sim::bench::{self, goodput, neighbours};
 use rnic_sim::demo::{self, DemoOptions};
+use rnic_sim::files::{self, Named};
 use rnic_sim::output;
 use rnic_sim::peer::{self, PeerOptions};
 use rnic_sim::print_line;
@@ -15,6 +16,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use verilator_sys::{ModelOptions, Optimization};
+
+/// Most messages of the demo, which are all planned before the first is sent.
+const MESSAGES_MAX: i64 = 1_000_000;
 
 /// Run generated cards under Verilator.
 #[derive(Parser)]
@@ -41,9 +45,9 @@ enum Command {
         /// Seed of messages, addresses, and the behaviour of the hosts.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Minimum number of messages between the two cards.
-        #[arg(long, default_value_t = 10_000)]
-        messages: usize,
+        /// Minimum number of messages between the two cards; a million at most.
+        #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=MESSAGES_MAX))]
+        messages: u32,
     },
     /// Measure how fast two cards move messages on the standard bench, how long one message takes, and how fast this is
     /// simulated.
@@ -123,7 +127,8 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Demo { config, captures, out, seed, messages } => {
-            let options = DemoOptions { config: read(&config)?, seed, messages };
+            let options = DemoOptions { config: read(&config)?, seed, messages: messages as usize };
+            demo::check_config(&config, &out)?;
             demo::run(&options, &captures, &out)?;
             print_line!(
                 "{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg",
@@ -134,9 +139,11 @@ fn run(command: Command) -> Result<()> {
         Command::Bench { config, quick, json, seed, only, conditions } => {
             let mut cases = bench::cases(quick);
             cases.retain(|case| case.name().contains(&only));
+            check_results(&config, &json)?;
             let mut findings = bench::Findings { seed, conditions, ..bench::Findings::default() };
-            for path in &config {
-                bench::run(&read(path)?, &cases, &mut findings)?;
+            let configs = config.iter().map(|path| read(path)).collect::<Result<Vec<Config>>>()?;
+            for config in &configs {
+                bench::run(config, &cases, &mut findings)?;
                 // Written after each width, so that the results are kept if a later width fails.
                 bench::write(&findings, &json)?;
             }
@@ -144,6 +151,7 @@ fn run(command: Command) -> Result<()> {
             Ok(())
         }
         Command::Goodput { config, json, against, seed } => {
+            check_results(std::slice::from_ref(&config), &json)?;
             let points = goodput::run(&read(&config)?, &goodput::Against::points(&against), seed)?;
             goodput::write(&points, &json)?;
             print_line!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
@@ -154,6 +162,15 @@ fn run(command: Command) -> Result<()> {
         Command::Peer(options) => peer::run(&options, std::io::stdin().as_fd()),
         Command::Serve(options) => serve::run(&options),
     }
+}
+
+/// Checks that results and their figure can be written, and are no configuration.
+fn check_results(configs: &[PathBuf], json: &Path) -> Result<()> {
+    if let Some(folder) = json.parent() {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let read: Vec<Named<'_>> = configs.iter().map(|path| ("the configuration", &**path)).collect();
+    files::check(&read, &[("the results", json), ("the figure", &json.with_extension("svg"))], &[])
 }
 
 fn read(path: &Path) -> Result<Config> {
@@ -167,7 +184,7 @@ fn compare(config: &Config, frames: u64, seed: u64) -> Result<()> {
     print_line!("{:>7} {:>7} {:>9} {:>9} {:>11}", "source", "sink", "frames", "accepted", "cycles");
     let mut drops = [0; DropReason::ALL.len()];
     for (index, stalls) in (0..).zip(Stalls::FOUR_WAYS) {
-        let agreement = differential::run(&model, stalls, seed + index, frames / 4)?;
+        let agreement = differential::run(&model, stalls, seed.wrapping_add(index), frames / 4)?;
         print_line!(
             "{:>7} {:>7} {:>9} {:>9} {:>11}",
             stalls.source,

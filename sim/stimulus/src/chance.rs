@@ -165,7 +165,7 @@ impl Delay {
 
     /// Constant, `ns` nanoseconds.
     pub const fn nanoseconds(ns: u64) -> Delay {
-        Delay::Fixed { ps: ns * 1000 }
+        Delay::Fixed { ps: ns.saturating_mul(1000) }
     }
 
     /// Draws a span, in picoseconds.

@@ -4,7 +4,9 @@ use crate::function::{Function, FunctionError};
 use crate::pci_address::{PciAddress, PciAddressError};
 use crate::vfio::{Access, OpenOptions, VfioFunction};
 use crate::vfio_user::{ConnectOptions, VfioUserFunction};
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -98,14 +100,30 @@ impl FromStr for DeviceName {
 
     fn from_str(name: &str) -> Result<Self, DeviceNameError> {
         match name.split_once(':') {
-            Some(("vfu", "")) => Err(DeviceNameError::NoPath),
-            Some(("vfu", path)) => Ok(Self::VfioUser(path.into())),
+            Some(("vfu", path)) => vfio_user(OsStr::new(path)),
             Some(("pci", address)) => pci(address),
             Some(("sim", _)) => {
                 let what = "a simulated card in this process";
                 Err(DeviceNameError::NoBackEnd { name: name.to_string(), what })
             }
             _ => Err(DeviceNameError::UnknownKind { name: name.to_string() }),
+        }
+    }
+}
+
+/// What follows `vfu:`.
+fn vfio_user(path: &OsStr) -> Result<DeviceName, DeviceNameError> {
+    if path.is_empty() { Err(DeviceNameError::NoPath) } else { Ok(DeviceName::VfioUser(path.into())) }
+}
+
+impl TryFrom<&OsStr> for DeviceName {
+    type Error = DeviceNameError;
+
+    /// Reads a name whose path need not be UTF-8, as on a command line.
+    fn try_from(name: &OsStr) -> Result<Self, DeviceNameError> {
+        match name.as_bytes().strip_prefix(b"vfu:") {
+            Some(path) => vfio_user(OsStr::from_bytes(path)),
+            None => name.to_string_lossy().parse(),
         }
     }
 }
@@ -169,6 +187,22 @@ mod tests {
             let access = ["group", "iommufd"].map(|access| text.contains(access));
             let expected = [Access::Group, Access::Iommufd].map(|access| options.access == access);
             assert_eq!(access, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_socket_may_have_a_path_that_is_no_text() {
+        for bytes in [&b"vfu:/run/\xff\xfe"[..], b"vfu:a", b"vfu:\xff:b"] {
+            let name = DeviceName::try_from(OsStr::from_bytes(bytes)).unwrap();
+            assert_eq!(name, DeviceName::VfioUser(OsStr::from_bytes(&bytes[4..]).into()));
+        }
+        let pci = DeviceName::try_from(OsStr::new("pci:65:00.1")).unwrap();
+        assert_eq!(pci.to_string(), "pci:0000:65:00.1");
+        for (bytes, expected) in
+            [(&b"vfu:"[..], "is followed by no path"), (b"\xff:a", "is no name of a card")]
+        {
+            let error = DeviceName::try_from(OsStr::from_bytes(bytes)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

@@ -39,6 +39,12 @@ pub enum ServerError {
         /// Error number of the answer; zero if it names none.
         errno: i32,
     },
+    /// Another client has the card.
+    #[error("serves another client{}; end that one, and open the card again", told(.owner))]
+    InUse {
+        /// What the server says of that client; empty if it says nothing.
+        owner: String,
+    },
     /// The server speaks another version of the protocol.
     #[error("speaks version {major}.{minor} of vfio-user, and this driver 0.1; use a server of that version")]
     Version {
@@ -77,6 +83,11 @@ pub enum ServerError {
         /// Error of the operating system.
         why: String,
     },
+}
+
+/// What a server says, behind a colon.
+fn told(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
 /// Text of an error number, which a server need not give.

@@ -4,6 +4,7 @@
 use crate::simulated::Simulated;
 use anyhow::{Context, Result};
 use rnic_driver::{Device, DeviceName, Function, FunctionError, Options};
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 /// MAC address of the port while this program has the card: a locally administered one, since nobody else uses the port then.
@@ -44,18 +45,24 @@ fn simulated(_: &str) -> Result<Place> {
     )
 }
 
-fn place(text: &str) -> Result<Place> {
-    match text.split_once(':') {
-        Some(("sim", width)) => simulated(width),
-        _ => Ok(Place::Outside(text.parse()?)),
+fn place(name: &OsStr) -> Result<Place> {
+    match name.to_str().and_then(|text| text.strip_prefix("sim:")) {
+        Some(width) => simulated(width),
+        None => Ok(Place::Outside(name.try_into()?)),
     }
 }
 
 impl Named {
     /// Reads a name. A simulated card is built.
-    pub(crate) fn new(text: &str) -> Result<Self> {
-        let place = place(text).with_context(|| format!("cannot open {text}"))?;
-        Ok(Self { text: text.to_string(), place })
+    pub(crate) fn new(name: &OsStr) -> Result<Self> {
+        let text = name.display().to_string();
+        let place = place(name).with_context(|| format!("cannot open {text}"))?;
+        Ok(Self { text, place })
+    }
+
+    /// The name, for people.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Gives the function, or connects to its server.

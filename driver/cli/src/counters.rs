@@ -7,12 +7,13 @@ use clap::Args;
 use rnic_driver::Counters;
 use rnic_layout::registers::COUNTERS;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// The card: vfu:PATH, pci:ADDRESS or sim:.
-    device: String,
+    device: OsString,
     /// Also show counters that are zero.
     #[arg(long)]
     all: bool,
@@ -80,7 +81,8 @@ fn changes(before: &Counters, after: &Counters, seconds: f64) -> Vec<String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let card = Named::new(&options.device)?.open()?;
+    let named = Named::new(&options.device)?;
+    let card = named.open()?;
     let mut before = card.device.counters()?;
     if options.watch {
         let (start, mut last) = (Instant::now(), Instant::now());
@@ -103,6 +105,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.json {
         return print_json(&counters);
     }
-    print_line!("{}", options.device);
+    print_line!("{}", named.text());
     print(&counters)
 }

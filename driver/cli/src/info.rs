@@ -18,11 +18,12 @@ use rnic_layout::registers::{
     REG_MESSAGE_LIMIT, REG_QUEUE_LIMITS, REG_STATUS, REG_TABLE_SIZES, Register, Status,
 };
 use serde::Serialize;
+use std::ffi::OsString;
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// The card: vfu:PATH, pci:ADDRESS or sim:.
-    device: String,
+    device: OsString,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -296,8 +297,9 @@ fn capitalized(text: &str) -> String {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let card = Named::new(&options.device)?.open()?;
-    let info = collect(&options.device, &card).with_context(|| format!("cannot read {}", options.device))?;
+    let named = Named::new(&options.device)?;
+    let card = named.open()?;
+    let info = collect(named.text(), &card).with_context(|| format!("cannot read {}", named.text()))?;
     if options.json { print_json(&info) } else { print(&info) }
 }
 

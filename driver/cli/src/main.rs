@@ -21,6 +21,7 @@ mod simulated;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 /// List, show and check rnic cards.
@@ -51,7 +52,8 @@ fn main() -> ExitCode {
     match run(&Arguments::parse().command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            // Nobody may read it.
+            let _ = writeln!(stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }

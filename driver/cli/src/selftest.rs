@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use rnic_suite::{CHECKS, Cards, Check, Connector, Outcome, Verdict};
 use serde::Serialize;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -15,9 +16,9 @@ const INCOMPLETE: u8 = 3;
 #[derive(Args)]
 pub(crate) struct Options {
     /// The card: vfu:PATH, pci:ADDRESS or sim:.
-    device: String,
+    device: OsString,
     /// A second card on the same wire. Without it, messages are sent if the wire of the card leads back to it.
-    peer: Option<String>,
+    peer: Option<OsString>,
     /// Only checks with this text in their name.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     only: String,
@@ -66,12 +67,13 @@ fn connector(card: &Named) -> Connector {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let checks: Vec<&Check> = CHECKS.iter().filter(|check| check.name.contains(&options.only)).collect();
     ensure!(!checks.is_empty(), "no check has `{}` in its name", options.only);
-    let devices: Vec<String> =
-        [Some(&options.device), options.peer.as_ref()].into_iter().flatten().cloned().collect();
-    if let [device, peer] = &devices[..] {
-        ensure!(peer != device, "{peer} cannot be its own peer; name one card, or two");
+    let devices: Vec<&OsString> =
+        [Some(&options.device), options.peer.as_ref()].into_iter().flatten().collect();
+    if let [device, peer] = devices[..] {
+        ensure!(peer != device, "{} cannot be its own peer; name one card, or two", peer.display());
     }
     let named = devices.iter().map(|device| Named::new(device)).collect::<Result<Vec<Named>>>()?;
+    let devices: Vec<String> = named.iter().map(|card| card.text().to_string()).collect();
     let cards = match &named[..] {
         [first, second] => {
             let is_alone = first.is_alone() || second.is_alone();

@@ -9,7 +9,10 @@ use rnic_machine::served::background::Background;
 use rnic_machine::served::server::Server;
 use rnic_machine::wire::loopback::Loopback;
 use rnic_machine::world::{CardOptions, Port, World, model_options};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
@@ -102,6 +105,25 @@ fn a_card_is_shown_with_its_limits_and_counters() -> Result<()> {
     let (code, text) = served.run(&watch)?;
     let expected = "<time> s: 0 counters have changed\n<time> s: 0 counters have changed\n";
     ensure!((code, &text[..]) == (0, expected), "{text}");
+    served.end()
+}
+
+/// Under a path that is no text, too.
+#[test]
+fn a_card_that_is_busy_says_who_has_it_and_since_when() -> Result<()> {
+    let served = Served::start(true)?;
+    let socket = Path::new(served.name.trim_start_matches("vfu:"));
+    let owner = UnixStream::connect(socket)?;
+    let other = socket.with_file_name(OsStr::from_bytes(b"\xff"));
+    symlink(socket, &other)?;
+    let mut name = OsString::from("vfu:");
+    name.push(&other);
+    let output = Command::new(env!("CARGO_BIN_EXE_rnic")).arg("info").arg(name).output()?;
+    let text = String::from_utf8(output.stderr)?;
+    let who = format!("serves another client: process {} has the card for ", std::process::id());
+    ensure!(output.status.code() == Some(1) && text.contains(&who), "{text}");
+    ensure!(text.contains(" s and has said nothing for ") && text.contains("open the card again"), "{text}");
+    drop(owner);
     served.end()
 }
 

@@ -33,6 +33,10 @@ const REQUESTS_MAX: u32 = 64;
 const SPIN: Duration = Duration::from_micros(100);
 /// Longest time that the server has: a sum with it is a time of the clock. 136 years.
 const LIMIT_MAX: Duration = Duration::from_secs(1 << 32);
+/// Error number of the version if another client has the card. A text may follow that says more.
+const BUSY: i32 = Errno::BUSY.raw_os_error();
+/// Longest text of a server that is repeated in an error.
+const LINE_MAX: usize = 200;
 /// Error number of a request that this client does not know.
 const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
 
@@ -61,6 +65,12 @@ pub(super) struct Client {
     /// The request being sent, and the body of the answer; kept, so that an access allocates nothing.
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
+}
+
+/// The line of text with which bytes of a server begin.
+fn line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LINE_MAX)]);
+    text.chars().take_while(|letter| !letter.is_control()).collect()
 }
 
 /// Finds a number by its name in a text of capabilities. `Some(None)` if the text is an object without it, or is empty; `None` if
@@ -381,7 +391,10 @@ impl Client {
                 ));
             }
             let errno = i32::try_from(header.error).unwrap_or(0);
-            let refused = ServerError::Refused { what: answered.name(), errno };
+            let refused = match answered {
+                Command::Version if errno == BUSY => ServerError::InUse { owner: line(&self.incoming) },
+                _ => ServerError::Refused { what: answered.name(), errno },
+            };
             let is_refused = header.flags & ERROR != 0;
             if is_posted {
                 self.awaited = None;

@@ -12,6 +12,7 @@
 //!
 //! A machine that is too slow for the ratio falls [behind](Paced::behind).
 use super::{Frame, Station};
+use std::os::fd::BorrowedFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -91,6 +92,18 @@ impl<S: Station> Station for Paced<S> {
 
     fn failure(&self) -> Option<String> {
         self.station.failure()
+    }
+
+    fn handle(&self) -> Option<BorrowedFd<'_>> {
+        self.station.handle()
+    }
+
+    fn attend(&mut self, now: Instant) -> Option<Instant> {
+        self.station.attend(now)
+    }
+
+    fn remark(&mut self) -> Option<String> {
+        self.station.remark()
     }
 }
 

@@ -26,7 +26,7 @@
 use crate::config::{BUFFERS_KIB, Config, WIDTHS_BITS};
 use crate::event_counters::EventCounters;
 use crate::pool_levels::PoolLevels;
-use crate::stack::{self, Build};
+use crate::stack::{self, Build, Clocks};
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::Complete;
 use rnic_control::axi_lite::AxiLite;
@@ -54,7 +54,7 @@ use rnic_messages::sizes::LENGTH_BITS;
 use rnic_messages::sizes::VECTOR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest, TransmitToken, departed_of};
 use rnic_packet::assemble::Assembler;
-use rnic_packet::crossing::{MacEntry, MacExit};
+use rnic_packet::crossing::{MacEntry, MacExit, queue_address_bits};
 use rnic_packet::mac::{MacReceive, MacTransmit};
 use rnic_packet::receive::Receive;
 use rnic_protect::RegionMux;
@@ -70,20 +70,17 @@ const TAGS: usize = TAG + 1;
 /// log2 of the packets that each receive buffer holds.
 const TOKENS: usize = 9;
 const TOKEN_COUNT: usize = TOKENS + 1;
-/// log2 of the beats in each clock-domain crossing.
-const CROSSING: usize = 5;
-const CROSSING_COUNT: usize = CROSSING + 1;
 /// Parts of the card that must be empty for it to be drained.
 const DRAINED_PARTS: usize = 8;
 
 /// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the
-/// buffer of host read data `2^CHUNK`, the buffer of payload to send `2^PAYLOAD`; `COUNT`, `CHUNKS` and
-/// `PAYLOADS` are one more than these.
+/// buffer of host read data `2^CHUNK`, the buffer of payload to send `2^PAYLOAD`, each clock-domain crossing `2^CROSSING`; `COUNT`,
+/// `CHUNKS`, `PAYLOADS` and `CROSSINGS` are one more than these.
 #[derive(LogicBlock, Registers, Construct)]
 #[domain(clock = core_clock, reset = control.core_reset)]
 #[new(
-    /// Makes a card whose core clock has `clock_khz`.
-    clock_khz: u32,
+    /// Makes a card with these clocks.
+    clocks: Clocks,
 )]
 pub struct Card<
     const DATA: usize,
@@ -96,6 +93,8 @@ pub struct Card<
     const CHUNKS: usize,
     const PAYLOAD: usize,
     const PAYLOADS: usize,
+    const CROSSING: usize,
+    const CROSSINGS: usize,
 > {
     /// Core clock: of everything except the MAC side of the clock-domain crossings.
     pub core_clock: Signal<In, Clock>,
@@ -211,7 +210,7 @@ pub struct Card<
 
     // The reset by software covers everything except control, the crossings to the MAC, and the counters.
     #[domain(reset = core_reset)]
-    #[init(Control::new(DATA as u16, clock_khz))]
+    #[init(Control::new(DATA as u16, clocks.core_khz))]
     control: Control,
     requester: Requester,
     requester_region_mux: RegionMux,
@@ -220,12 +219,13 @@ pub struct Card<
     address_vector: AddressVector<DATA, BYTES>,
     assemble: Assembler<DATA, BYTES>,
     #[domain(reset = core_reset)]
-    exit: MacExit<DATA, BYTES, CROSSING, CROSSING_COUNT>,
+    #[init(MacExit::new(clocks.head_start))]
+    exit: MacExit<DATA, BYTES, CROSSING, CROSSINGS>,
     mac_transmit: MacTransmit<DATA, BYTES, LANES>,
     #[domain(clock = mac_rx_clock, reset = mac_rx_reset)]
     mac_receive: MacReceive<DATA, BYTES, LANES>,
     #[domain(reset = core_reset)]
-    entry: MacEntry<DATA, BYTES, CROSSING, CROSSING_COUNT>,
+    entry: MacEntry<DATA, BYTES, CROSSING, CROSSINGS>,
     receive: Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
     responder: Responder,
     responder_regions: RegionTable,
@@ -254,7 +254,10 @@ impl<
     const CHUNKS: usize,
     const PAYLOAD: usize,
     const PAYLOADS: usize,
-> Logic for Card<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>
+    const CROSSING: usize,
+    const CROSSINGS: usize,
+> Logic
+    for Card<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS, CROSSING, CROSSINGS>
 {
     #[kernel]
     fn update(&mut self) {
@@ -598,18 +601,18 @@ pub fn generate(config: &Config) -> Result<Design, GenerateError> {
 /// can be configured is compiled. The buffers of host read data and of payload to send have 32 KiB each.
 const fn builder(width_bits: u32, buffer_kib: u32) -> Build {
     match (width_bits, buffer_kib) {
-        (64, 32) => build::<64, 4, 8, 6, 12, 13, 12, 13, 12, 13>,
-        (64, 64) => build::<64, 4, 8, 6, 13, 14, 12, 13, 12, 13>,
-        (64, 128) => build::<64, 4, 8, 6, 14, 15, 12, 13, 12, 13>,
-        (128, 32) => build::<128, 5, 16, 5, 11, 12, 11, 12, 11, 12>,
-        (128, 64) => build::<128, 5, 16, 5, 12, 13, 11, 12, 11, 12>,
-        (128, 128) => build::<128, 5, 16, 5, 13, 14, 11, 12, 11, 12>,
-        (256, 32) => build::<256, 6, 32, 4, 10, 11, 10, 11, 10, 11>,
-        (256, 64) => build::<256, 6, 32, 4, 11, 12, 10, 11, 10, 11>,
-        (256, 128) => build::<256, 6, 32, 4, 12, 13, 10, 11, 10, 11>,
-        (512, 32) => build::<512, 7, 64, 3, 9, 10, 9, 10, 9, 10>,
-        (512, 64) => build::<512, 7, 64, 3, 10, 11, 9, 10, 9, 10>,
-        (512, 128) => build::<512, 7, 64, 3, 11, 12, 9, 10, 9, 10>,
+        (64, 32) => build::<64, 4, 8, 6, 12, 13, 12, 13, 12, 13, 7, 8>,
+        (64, 64) => build::<64, 4, 8, 6, 13, 14, 12, 13, 12, 13, 7, 8>,
+        (64, 128) => build::<64, 4, 8, 6, 14, 15, 12, 13, 12, 13, 7, 8>,
+        (128, 32) => build::<128, 5, 16, 5, 11, 12, 11, 12, 11, 12, 7, 8>,
+        (128, 64) => build::<128, 5, 16, 5, 12, 13, 11, 12, 11, 12, 7, 8>,
+        (128, 128) => build::<128, 5, 16, 5, 13, 14, 11, 12, 11, 12, 7, 8>,
+        (256, 32) => build::<256, 6, 32, 4, 10, 11, 10, 11, 10, 11, 7, 8>,
+        (256, 64) => build::<256, 6, 32, 4, 11, 12, 10, 11, 10, 11, 7, 8>,
+        (256, 128) => build::<256, 6, 32, 4, 12, 13, 10, 11, 10, 11, 7, 8>,
+        (512, 32) => build::<512, 7, 64, 3, 9, 10, 9, 10, 9, 10, 6, 7>,
+        (512, 64) => build::<512, 7, 64, 3, 10, 11, 9, 10, 9, 10, 6, 7>,
+        (512, 128) => build::<512, 7, 64, 3, 11, 12, 9, 10, 9, 10, 6, 7>,
         _ => panic!("the configuration was not checked"),
     }
 }
@@ -634,10 +637,25 @@ fn build<
     const CHUNKS: usize,
     const PAYLOAD: usize,
     const PAYLOADS: usize,
+    const CROSSING: usize,
+    const CROSSINGS: usize,
 >(
-    clock_khz: u32,
+    clocks: Clocks,
 ) -> Result<Design, GenerateError> {
-    let mut card =
-        Card::<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>::new(clock_khz);
+    const { assert!(CROSSING == queue_address_bits(DATA), "the clocks are checked against this depth") };
+    let mut card = Card::<
+        DATA,
+        BYTES,
+        LANES,
+        WORD,
+        ADDRESS,
+        COUNT,
+        CHUNK,
+        CHUNKS,
+        PAYLOAD,
+        PAYLOADS,
+        CROSSING,
+        CROSSINGS,
+    >::new(clocks);
     generate_design(&mut card, TOP)
 }

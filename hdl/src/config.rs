@@ -1,11 +1,12 @@
 //! Configuration of the card, read from TOML and checked before any hardware is generated.
 //!
 //! Every refusal names the setting, the value found and the values allowed; [`Config::parse`] reports the first
-//! in the order of the sections. Every setting must be given, and an unknown one is an error, so that a
+//! in the order of the sections. Every setting but the clock of the MAC must be given, and an unknown one is an error, so that a
 //! misspelt name is not ignored.
 use rnic_control::function_reset::FUNCTION_RESET_CYCLES_MAX;
 use rnic_layout::limits::HOST_LIMIT_RESET_MS;
 use rnic_layout::registers::HostLimit;
+use rnic_packet::crossing;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
@@ -20,6 +21,10 @@ const _: () = assert!(
 );
 const _: () =
     assert!(HostLimit::at_reset_of(*CORE_CLOCK_MHZ.end() * 1000).limit > 0, "the register holds it");
+/// Clock of the MACs of 100 Gb/s with 512 bits, which also run at 40 and 50 Gb/s.
+const HARD_MAC_HZ: u64 = 322_265_625;
+/// Line rate from which on a MAC is one of those, unless the configuration says otherwise.
+const HARD_MAC_GBPS: u32 = 40;
 /// Allowed sizes of each receive buffer, in KiB.
 pub const BUFFERS_KIB: [u32; 3] = [32, 64, 128];
 /// The preset of each width of [`WIDTHS_BITS`], as text.
@@ -58,6 +63,9 @@ pub struct Datapath {
 pub struct Network {
     /// Line rate in Gb/s; the datapath must carry it.
     pub line_rate_gbps: u32,
+    /// Highest frequency of both clocks of the MAC, in Hz; the datapath must carry the line rate at it, and the queue to the MAC
+    /// hold what it gains on the core in a frame. [`Config::parse`] fills it in: [`Config::mac_clock_hz`].
+    pub mac_clock_hz: Option<u64>,
 }
 
 /// The receive buffers. Requests and responses have one each, so that neither can fill the buffer of the other.
@@ -92,9 +100,10 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], which names the setting, the value and what is allowed.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
-        let config: Config = toml::from_str(text)
+        let mut config: Config = toml::from_str(text)
             .map_err(|error| ConfigError::Syntax(error.to_string().trim_end().to_string()))?;
         config.check()?;
+        config.network.mac_clock_hz = Some(config.mac_clock_hz());
         Ok(config)
     }
 
@@ -129,9 +138,62 @@ impl Config {
                  (datapath.width_bits, datapath.core_clock_mhz)"
             )
         })?;
+        self.check_mac_clock()?;
         let size = self.receive.buffer_kib;
         require("receive.buffer_kib", size, BUFFERS_KIB.contains(&size), || list(&BUFFERS_KIB))?;
         Ok(())
+    }
+
+    /// Checks the clock of the MAC against the line and against the queue between core and MAC.
+    fn check_mac_clock(&self) -> Result<(), ConfigError> {
+        const SETTING: &str = "network.mac_clock_hz";
+        let (width, rate) = (self.datapath.width_bits, self.network.line_rate_gbps);
+        let (core_hz, mac_hz) = (self.core_clock_hz(), self.mac_clock_hz());
+        let low_hz = self.line_clock_hz();
+        require(SETTING, mac_hz, mac_hz >= low_hz, || {
+            format!("at least {low_hz} Hz, at which a datapath of {width} bits carries {rate} Gb/s")
+        })?;
+        let beats = crossing::frame_beats_max(width as usize);
+        let holds = 1_u64 << crossing::queue_address_bits(width as usize);
+        let fits = |mac_hz| crossing::room(beats, core_hz, mac_hz) <= holds;
+        require(SETTING, mac_hz, fits(mac_hz), || {
+            // It fits at the frequency of the core, and ever less above.
+            let (mut high_hz, mut above_hz) = (core_hz, mac_hz);
+            while above_hz - high_hz > 1 {
+                let between_hz = high_hz.midpoint(above_hz);
+                *(if fits(between_hz) { &mut high_hz } else { &mut above_hz }) = between_hz;
+            }
+            let clock = self.datapath.core_clock_mhz;
+            let start = crossing::head_start(beats, core_hz, mac_hz);
+            let room = crossing::room(beats, core_hz, mac_hz);
+            format!(
+                "{low_hz} to {high_hz} Hz beside a core of {clock} MHz (datapath.core_clock_mhz): so that a frame of {beats} beats \
+                 has no gap, {start} of them must be in the queue to the MAC before it starts and {room} must fit, and {holds} do"
+            )
+        })
+    }
+
+    /// Frequency of the core clock, in Hz.
+    pub fn core_clock_hz(&self) -> u64 {
+        u64::from(self.datapath.core_clock_mhz) * 1_000_000
+    }
+
+    /// Frequency of both clocks of the MAC, in Hz. Where the setting is missing it is the clock at which the datapath carries the
+    /// line rate, and from 40 Gb/s on at least that of the MACs of 100 Gb/s.
+    pub fn mac_clock_hz(&self) -> u64 {
+        let usual_hz = if self.network.line_rate_gbps < HARD_MAC_GBPS { 0 } else { HARD_MAC_HZ };
+        self.network.mac_clock_hz.unwrap_or_else(|| self.line_clock_hz().max(usual_hz))
+    }
+
+    /// Frequency at which the datapath carries the line rate, in Hz, rounded up.
+    fn line_clock_hz(&self) -> u64 {
+        (u64::from(self.network.line_rate_gbps) * 1_000_000_000).div_ceil(u64::from(self.datapath.width_bits))
+    }
+
+    /// Beats of a frame that must be in the queue to the MAC before it starts; a shorter frame starts when it is complete.
+    pub fn head_start_beats(&self) -> u64 {
+        let beats = crossing::frame_beats_max(self.datapath.width_bits as usize);
+        crossing::head_start(beats, self.core_clock_hz(), self.mac_clock_hz())
     }
 
     /// Period of the core clock in picoseconds, rounded down.

@@ -70,9 +70,11 @@ fn banner(config: &Config) -> String {
 
 fn constraints(config: &Config) -> String {
     let period_ns = f64::from(config.core_period_ps()) / 1000.0;
-    let mac_ns = mac_period_ns(config);
+    let mac_hz = config.mac_clock_hz();
+    let mac_ns = 1e9 / mac_hz as f64;
     format!(
-        "# The card alone, out of context, its core at {} MHz. The constraints of a board replace this file.\n\
+        "# The card alone, out of context, its core at {} MHz, its MAC at {mac_hz} Hz. The constraints of a board replace this file:\n\
+         # the card is built for a MAC of this clock or a slower one (network.mac_clock_hz).\n\
          create_clock -name core -period {period_ns:.3} [get_ports core_clock]\n\
          create_clock -name mac_rx -period {mac_ns:.3} [get_ports mac_rx_clock]\n\
          create_clock -name mac_tx -period {mac_ns:.3} [get_ports mac_tx_clock]\n\
@@ -83,20 +85,12 @@ fn constraints(config: &Config) -> String {
     )
 }
 
-/// Period of the MAC clocks: from 40 Gb/s on that of a 100G MAC (322 MHz), else the period that the line rate
-/// needs.
-fn mac_period_ns(config: &Config) -> f64 {
-    match config.network.line_rate_gbps {
-        40.. => 3.103,
-        rate => f64::from(config.datapath.width_bits) / f64::from(rate),
-    }
-}
-
 fn manifest(config: &Config, verilog: &str) -> String {
     let hash: String = Sha256::digest(verilog).iter().map(|byte| format!("{byte:02x}")).collect();
     let manifest = json!({
         "top": TOP,
         "config": config,
+        "head_start_beats": config.head_start_beats(),
         "versions": {
             "rnic": env!("CARGO_PKG_VERSION"),
             "layout": format!("{}.{}", rnic_layout::registers::LAYOUT_MAJOR, rnic_layout::registers::LAYOUT_MINOR),

@@ -4,10 +4,19 @@ use rnic_kernel::{Design, GenerateError};
 
 const STACK_BYTES: usize = 256 << 20;
 
-/// Generates a design; the parameter is the frequency of its core clock in kHz.
-pub type Build = fn(u32) -> Result<Design, GenerateError>;
+/// What a design must know of its clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Clocks {
+    /// Frequency of the core clock, in kHz.
+    pub core_khz: u32,
+    /// Beats of a frame that must be in the queue to the MAC before it starts.
+    pub head_start: u64,
+}
 
-/// Runs `build` with the core clock of the configuration, on a thread with a stack of 256 MiB.
+/// Generates a design for its clocks.
+pub type Build = fn(Clocks) -> Result<Design, GenerateError>;
+
+/// Runs `build` with the clocks of the configuration, on a thread with a stack of 256 MiB.
 ///
 /// # Errors
 /// Those of `build`.
@@ -15,8 +24,9 @@ pub type Build = fn(u32) -> Result<Design, GenerateError>;
 /// # Panics
 /// If no thread can be started.
 pub fn run(build: Build, config: &Config) -> Result<Design, GenerateError> {
-    let clock_khz = config.datapath.core_clock_mhz * 1000;
+    let clocks =
+        Clocks { core_khz: config.datapath.core_clock_mhz * 1000, head_start: config.head_start_beats() };
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-    let thread = thread.spawn(move || build(clock_khz)).expect("a thread can be started");
+    let thread = thread.spawn(move || build(clocks)).expect("a thread can be started");
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -67,3 +67,63 @@ fn unknown_missing_and_mistyped_settings_are_named() {
     assert!(refusal("core_clock_mhz = 250\n", "").contains("core_clock_mhz"));
     assert!(refusal("width_bits = 512", "width_bits = \"wide\"").contains("width_bits = \"wide\""));
 }
+
+/// The files of a card, its manifest among them, know one clock of the MAC.
+#[test]
+fn the_clock_of_the_mac_follows_from_the_line_unless_it_is_given() {
+    let clock = |from: &str, to: &str| Config::parse(&GOOD.replace(from, to)).unwrap().network.mac_clock_hz;
+    assert_eq!(clock("", ""), Some(322_265_625));
+    assert_eq!(clock("= 100", "= 40"), Some(322_265_625));
+    assert_eq!(clock("= 100", "= 39"), Some(76_171_875));
+    assert_eq!(clock("= 250", "= 400"), Some(322_265_625));
+    assert_eq!(clock("= 100", "= 100\nmac_clock_hz = 250_000_000"), Some(250_000_000));
+    let narrow = GOOD.replace("= 512", "= 64");
+    for (gbps, hertz) in [(10, 156_250_000), (16, 250_000_000)] {
+        let config = Config::parse(&narrow.replace("= 100", &format!("= {gbps}"))).unwrap();
+        assert_eq!(config.mac_clock_hz(), hertz);
+    }
+}
+
+#[test]
+fn a_mac_that_is_too_slow_for_the_line_or_too_fast_for_the_core_is_refused() {
+    let with = |hertz: u64| format!("line_rate_gbps = 100\nmac_clock_hz = {hertz}");
+    accepts("line_rate_gbps = 100", &with(195_312_500));
+    let message = refusal("line_rate_gbps = 100", &with(195_312_499));
+    assert_eq!(
+        message,
+        "setting `network.mac_clock_hz` is 195312499; allowed: at least 195312500 Hz, at which a datapath of 512 bits \
+         carries 100 Gb/s"
+    );
+    assert!(refusal("line_rate_gbps = 100", &with(0)).contains("is 0"));
+    let message = refusal("line_rate_gbps = 100", &with(1_100_000_000));
+    let highest = "195312500 to 1000000000 Hz beside a core of 250 MHz";
+    assert!(
+        message.contains(highest) && message.contains("52 of them") && message.contains("67 must fit"),
+        "{message}"
+    );
+    accepts("line_rate_gbps = 100", &with(1_000_000_000));
+    assert!(refusal("line_rate_gbps = 100", &with(1_000_000_001)).contains(highest));
+    assert!(refusal("line_rate_gbps = 100", &with(i64::MAX as u64)).contains(highest));
+}
+
+/// Whatever is accepted, the queue to the MAC holds what a frame needs; every core may have a MAC of its own clock.
+#[test]
+fn every_width_and_core_has_a_clock_of_the_mac() {
+    for width in WIDTHS_BITS {
+        for core_mhz in (50..=500).step_by(10) {
+            let gbps = width * core_mhz / 1000;
+            let text =
+                GOOD.replace("= 512", &format!("= {width}")).replace("= 250", &format!("= {core_mhz}"));
+            let text =
+                |hertz: u64| text.replace("gbps = 100", &format!("gbps = {gbps}\nmac_clock_hz = {hertz}"));
+            let core_hz = u64::from(core_mhz) * 1_000_000;
+            let config = Config::parse(&text(core_hz)).unwrap();
+            assert_eq!(config.head_start_beats(), 3);
+            let accepted = (0..100).take_while(|percent| {
+                Config::parse(&text(core_hz + core_hz * percent / 10))
+                    .is_ok_and(|config| config.head_start_beats() < 128)
+            });
+            assert!(accepted.count() > 1, "{width} bits at {core_mhz} MHz");
+        }
+    }
+}

@@ -2,12 +2,12 @@
 //! of the card and come out as they went in.
 pub mod captures;
 
-use crate::bench;
 use crate::files::{self, Named};
 use crate::latency;
 use crate::print_line;
 use crate::report;
 use crate::scenario::{self, ScenarioOptions};
+use crate::{bench, card_options};
 use anyhow::{Context, Result};
 use captures::{CaptureSet, Captures};
 use rnic_hdl::config::Config;
@@ -96,13 +96,13 @@ pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary
     print_line!("two cards on a wire: {} messages, seed {}", options.messages, options.seed);
     let scenario_options =
         ScenarioOptions { seed: options.seed, messages: options.messages, host: HostOptions::STANDARD };
-    let trace = out.join("trace.pcap");
+    let (trace, card) = (out.join("trace.pcap"), card_options(config));
     // Two pairs of cards that know nothing of each other: a machine of two cores runs both in the time of one.
     let (cards, curve) = thread::scope(|scope| {
-        let cards = scope.spawn(|| scenario::play(&model, width_bits, &scenario_options, &trace));
+        let cards = scope.spawn(|| scenario::play(&model, card, &scenario_options, &trace));
         print_line!("\nmeanwhile, one queue pair of two others at full speed, by length of the message");
         let conditions = bench::Conditions::default();
-        let curve = bench::measure(&model, width_bits, &conditions, &bench::curve(), options.seed);
+        let curve = bench::measure(&model, card, &conditions, &bench::curve(), options.seed);
         (cards.join().unwrap_or_else(|panic| resume_unwind(panic)), curve)
     });
     let (cards, curve) = (cards?, curve?);

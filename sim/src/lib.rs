@@ -11,3 +11,12 @@ pub mod peer;
 pub mod report;
 pub mod scenario;
 pub mod serve;
+
+use rnic_hdl::config::Config;
+use rnic_machine::world::CardOptions;
+
+/// The clocks and the line rate of a configuration, on the host of the standard bench.
+pub fn card_options(config: &Config) -> CardOptions {
+    let line = u64::from(config.network.line_rate_gbps) * 1_000_000_000;
+    CardOptions::new(config.core_clock_hz(), config.mac_clock_hz(), line)
+}

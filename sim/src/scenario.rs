@@ -79,8 +79,8 @@ fn time(world: &SharedWorld) -> (u64, u64) {
 ///
 /// # Errors
 /// The first difference from the model, or a violation that a monitor has seen.
-pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &Path) -> Result<Results> {
-    let card = CardOptions { host: options.host, ..CardOptions::standard(width_bits) };
+pub fn play(model: &Model, card: CardOptions, options: &ScenarioOptions, trace: &Path) -> Result<Results> {
+    let card = CardOptions { host: options.host, ..card };
     let (world, functions) = two_cards(model, [card; 2], card.wire(), options.seed)?;
     lock(&world).capture(Port::Card(0), trace)?;
     let mut plan_options = PlanOptions::faultless(PAIRS, options.messages.div_ceil(2 * PAIRS));

@@ -19,6 +19,7 @@
 //! Each signal whose default is to end a process ends this one alike: with the summary, whole captures and waves, and without its
 //! sockets. SIGUSR1 begins to play the capture at the end of the wire, if there is one; SIGHUP is ignored under `nohup`. What is lost
 //! of a capture, a wave, a log or the summary ends no server; it is said once, and the exit code is 1.
+use crate::card_options;
 use crate::files::{self, Named};
 use crate::output::{self, serve_line};
 use anyhow::{Context, Result, bail, ensure};
@@ -299,7 +300,7 @@ pub fn run(options: &ServeOptions) -> Result<()> {
         Host::Standard => HostOptions::STANDARD,
         Host::Hostile => HostOptions::hostile(&mut Seed(options.seed).stream("host")),
     };
-    let card = CardOptions { host, ..CardOptions::standard(config.datapath.width_bits) };
+    let card = CardOptions { host, ..card_options(&config) };
     let mut world = World::new(options.seed);
     for _ in &options.sockets {
         world.add_card(&model, card)?;

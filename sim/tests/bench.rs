@@ -5,6 +5,7 @@ mod model;
 use anyhow::{Result, bail, ensure};
 use model::card_model;
 use rnic_layout::path::Pmtu;
+use rnic_machine::world::CardOptions;
 use rnic_sim::bench::goodput::{self, Against};
 use rnic_sim::bench::neighbours::{self, Noise};
 use rnic_sim::bench::{self, Case, Conditions};
@@ -17,7 +18,8 @@ fn the_bench_measures_what_a_wire_carries() -> Result<()> {
     // READs of two queue pairs are answered by turns, so one may have been answered in part when a measurement begins.
     let case = |(kind, queue_pairs)| Case { kind, bytes: 20_000, pmtu: Pmtu::Bytes1024, queue_pairs };
     let cases = [(Kind::Write, 2), (Kind::Send, 2), (Kind::Read, 1)].map(case);
-    let rows = bench::measure(&card_model(64)?, 64, &Conditions::default(), &cases, 1)?;
+    let rows =
+        bench::measure(&card_model(64)?, CardOptions::standard(64), &Conditions::default(), &cases, 1)?;
     for row in rows {
         ensure!((50.0..100.01).contains(&row.percent_of_wire), "{row:?}");
     }
@@ -33,7 +35,7 @@ fn both_directions_and_many_regions_are_as_fast_as_one() -> Result<()> {
     let cases =
         floors.map(|(kind, queue_pairs, _)| Case { kind, bytes: 20_000, pmtu: Pmtu::Bytes1024, queue_pairs });
     let model = card_model(64)?;
-    let measure = |conditions| bench::measure(&model, 64, &conditions, &cases, 1);
+    let measure = |conditions| bench::measure(&model, CardOptions::standard(64), &conditions, &cases, 1);
     let one = measure(Conditions::default())?;
     let both = measure(Conditions { both_ways: true, ..Conditions::default() })?;
     let many = measure(Conditions { regions: 7, ..Conditions::default() })?;
@@ -62,7 +64,7 @@ fn neighbours_leave_a_queue_pair_its_share() -> Result<()> {
         other => bail!("RNIC_NEIGHBOURS is {other:?}; allowed is `all`"),
     };
     for &noise in noises {
-        let kept = neighbours::beside(&card_model(512)?, 512, noise, 1)?;
+        let kept = neighbours::beside(&card_model(512)?, CardOptions::standard(512), noise, 1)?;
         // The bar is 90 % of the fair share, or of half of the wire for small messages, and a microsecond is 12.5 KB of wire.
         ensure!(kept.percent_of_fair >= 90.0 && kept.latency_us <= 25.0, "{kept:?}");
         ensure!(kept.percent_of_small >= 45.0, "{kept:?}");
@@ -82,7 +84,8 @@ fn rates_at_512_bits_do_not_fall() -> Result<()> {
     ];
     let cases =
         floors.map(|(kind, bytes, queue_pairs, _)| Case { kind, bytes, pmtu: Pmtu::Bytes4096, queue_pairs });
-    let rows = bench::measure(&card_model(512)?, 512, &Conditions::default(), &cases, 1)?;
+    let rows =
+        bench::measure(&card_model(512)?, CardOptions::standard(512), &Conditions::default(), &cases, 1)?;
     ensure!(rows.len() == floors.len(), "cases were not measured");
     for (row, (.., floor)) in rows.iter().zip(floors) {
         ensure!(
@@ -101,7 +104,14 @@ fn rates_at_512_bits_do_not_fall() -> Result<()> {
 fn goodput_stays_near_the_bound_of_go_back_n() -> Result<()> {
     let model = card_model(64)?;
     for percent in [0.1, 1.0] {
-        let point = goodput::point(&model, 64, Pmtu::Bytes4096, Against::Loss(percent), 120, 1)?;
+        let point = goodput::point(
+            &model,
+            CardOptions::standard(64),
+            Pmtu::Bytes4096,
+            Against::Loss(percent),
+            120,
+            1,
+        )?;
         ensure!(point.met > 0 && point.packets_again > 0, "nothing was lost: {point:?}");
         ensure!(point.percent_of_wire >= 0.9 * point.percent_bound, "{point:?}");
         ensure!(point.percent_of_wire < 100.0, "{point:?}");

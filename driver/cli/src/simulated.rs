@@ -39,7 +39,8 @@ impl Simulated {
         let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
         let model = Model::build(TOP, &verilog, &model_options(options))?;
         let mut world = World::new(SEED);
-        let standard = CardOptions::standard(config.datapath.width_bits);
+        let line = u64::from(config.network.line_rate_gbps) * 1_000_000_000;
+        let standard = CardOptions::new(config.core_clock_hz(), config.mac_clock_hz(), line);
         let card = world.add_card(&model, CardOptions { host: HostOptions::IDEAL, ..standard })?;
         let plug = world.add_station(Loopback::default());
         world.connect(Port::Card(card), Port::Station(plug), standard.wire())?;

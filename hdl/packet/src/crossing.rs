@@ -12,16 +12,67 @@
 //! later beat passes. So a MAC can be reset under traffic, as the re-initialisation of a CMAC does, and the core by software.
 //!
 //! A MAC cannot wait, neither for room nor for data. So a frame from the wire that finds no room is cut off and marked as
-//! broken, which the receive path counts as an error of the MAC; and a frame to the wire is held until it is whole here, or so
-//! long that the rest arrives in time.
+//! broken, which the receive path counts as an error of the MAC; and a frame to the wire is held until it is whole here, or until
+//! so much of it is here, its *head start*, that the rest arrives in time.
+//!
+//! **Head start.** Let a frame have F beats. The core writes one in each of its cycles, and the MAC takes one in each of its own. A
+//! MAC with the faster clock gains on the core, and the queue must not be empty before the last beat. While the core writes n beats,
+//! the MAC has at most ceil(n r) edges, where r is the rate of the MAC over that of the core. The MAC side sees the pointer of a beat
+//! and the count of frames that may start after the same number of cycles, and takes the beat two cycles later, since it reads the
+//! memory first; the first beat of a frame has been read before the frame starts. So a frame that starts with its beat H has no gap
+//! if ceil((k - H) r) <= k - 2 for every later beat k. One edge more is allowed for what is not exact: jitter and tolerance of the
+//! clocks, a synchronizer whose input changes at its edge, and bits on ways of different length, one period of the MAC in sum. Then
+//! (k - H) r <= k - 3. The last beat decides if the MAC is faster, and the one after the head start if it is not:
+//!
+//! ```text
+//!  head_start = F - floor((F - 3) / r), and at least 3
+//! ```
+//!
+//! A frame that is shorter starts when it is complete. A MAC with a slower clock than the one that a card is built for is fed too.
+//!
+//! **Room.** When the queue is full the core stops. It goes on up to four of its cycles after the MAC has taken a beat, when it sees
+//! the pointer of the MAC side. The worst case is a queue that is full when the head start of a frame is in it. The beats behind the
+//! MAC must then last for these four cycles, for three of its own, and for what it gains in the rest of the frame, F - H - 1 beats:
+//!
+//! ```text
+//!  (F - H - 1)(r - 1) + 4 r + 3 <= head_start + ceil(3 r) + 1 = room, which is at most 2^ADDRESS
+//! ```
+//!
+//! The queue from the MAC is as deep. It holds a frame that comes at the clock of the MAC instead of the pace of the wire, as from a
+//! MAC that stores frames. That takes F - (F - 4) / r + 3 beats, which is not more than `room`.
 use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{AsyncFifo, Beat, ResetPair, StreamRx, StreamTx, Synchronizer};
 use rnic_kernel::prelude::*;
+use rnic_layout::limits::FRAME_BYTES_MAX;
+
+/// Address bits of the queues at a width of the datapath: the longest frame, and 128 beats at most.
+pub const fn queue_address_bits(width_bits: usize) -> usize {
+    if width_bits == 512 { 6 } else { 7 }
+}
+
+/// Beats of the longest frame that the card sends at a width of the datapath.
+pub const fn frame_beats_max(width_bits: usize) -> u64 {
+    (FRAME_BYTES_MAX * 8).div_ceil(width_bits) as u64
+}
+
+/// Beats of a frame of `frame_beats` that must be in the queue before it starts, as the module derives.
+pub const fn head_start(frame_beats: u64, core_hz: u64, mac_hz: u64) -> u64 {
+    let behind = (frame_beats - HEAD_START_MIN) as u128 * core_hz as u128 / mac_hz as u128;
+    if behind < (frame_beats - HEAD_START_MIN) as u128 { frame_beats - behind as u64 } else { HEAD_START_MIN }
+}
+
+/// Beats that the queue must hold, so that a frame has no gap though the queue was full, as the module derives.
+pub const fn room(frame_beats: u64, core_hz: u64, mac_hz: u64) -> u64 {
+    head_start(frame_beats, core_hz, mac_hz) + mac_hz.saturating_mul(3).div_ceil(core_hz) + 1
+}
+
+/// Head start where the core is as fast as the MAC: two cycles of the read register, and one for the uncertainty of the edges.
+const HEAD_START_MIN: u64 = 3;
 
 /// From the MAC to the core: frames cross whole, or cut off with an error on their last beat.
 ///
-/// `2^ADDRESS` beats of room. At 250 MHz the core takes more than 100 Gb/s, so room is needed only while the clocks
-/// start, or where a configuration makes the core slower than its wire.
+/// `2^ADDRESS` beats of room, for a frame that comes faster than the core takes it: the core keeps up with the line rate, but a MAC
+/// may hand over a frame at its own clock.
 ///
 /// Latency 6 cycles; a beat a cycle of the slower clock.
 ///
@@ -205,23 +256,21 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameEnding<DATA, BYTES> {
     }
 }
 
-/// Beats that are stored before an unfinished frame starts: what a MAC at 322 MHz gains on a core at 250 MHz in a frame of
-/// 4,224 bytes at 512 bits, and more than it gains at other widths.
-const HEAD_START: u64 = 24;
-/// Width of the count of frames that may start.
-const FRAMES: usize = 8;
-
 /// From the core to the MAC: a frame starts when it can no longer run dry.
 ///
-/// Latency 8 cycles for a frame of one beat; a beat a cycle of the slower clock. `2^ADDRESS` beats of room: at least 32, since
-/// a long frame starts when 24 beats of it are here, and at most 128, since the frames are counted in 8 bits; other sizes do
-/// not compile.
+/// Latency 8 cycles for a frame of one beat, and as many and one for each further beat of its head start for a longer one; a beat a
+/// cycle of the slower clock. `2^ADDRESS` beats of room, 32 to 128; other sizes do not compile.
 ///
-/// 1. Between the first and the last beat of a frame, `tx.valid` stays high if the core offers its beats without a gap.
+/// 1. Between the first and the last beat of a frame, `tx.valid` stays high if the core offers its beats without a gap, and the
+///    clocks are those for which [`head_start`] was computed, or the MAC has a slower one.
 /// 2. A frame that `restart` or a reset interrupts is closed by one beat with `last` and `error`, if a part of it may be on the
 ///    wire.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(5 <= ADDRESS && ADDRESS <= 7)]
+#[new(
+    /// Makes an empty queue, in which a frame starts when `head_start` beats of it are here, 1 to `2^ADDRESS - 1`.
+    head_start: u64,
+)]
 pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -238,13 +287,14 @@ pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, 
     /// To [`MacTransmit`](crate::mac::MacTransmit).
     pub tx: StreamTx<Beat<DATA, BYTES>>,
     resets: ResetPair,
-    hold: FrameHold<DATA, BYTES>,
+    #[init(FrameHold::new(head_start))]
+    hold: FrameHold<DATA, BYTES, ADDRESS, COUNT>,
     #[domain(clock = mac_clock, reset = mac_reset)]
-    release: FrameRelease<DATA, BYTES>,
+    release: FrameRelease<DATA, BYTES, COUNT>,
     #[init(AsyncFifo::new(Storage::Block))]
     fifo: AsyncFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
     #[domain(clock = mac_clock)]
-    starts: Synchronizer<FRAMES>,
+    starts: Synchronizer<COUNT>,
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic
@@ -274,8 +324,11 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
 }
 
 /// Counts the frames that may start. Lets every beat pass, but for those of interrupted frames.
-#[derive(Default, LogicBlock, Registers)]
-struct FrameHold<const DATA: usize, const BYTES: usize> {
+///
+/// The other side has not started more of them than the queue holds beats, so they are counted in `COUNT` bits.
+#[derive(LogicBlock, Registers, Construct)]
+#[new(head_start: u64)]
+struct FrameHold<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     pub clock: Signal<In, Clock>,
     pub reset: Signal<In, Bit>,
     pub rx: StreamRx<Beat<DATA, BYTES>>,
@@ -285,18 +338,22 @@ struct FrameHold<const DATA: usize, const BYTES: usize> {
     /// The queue is being emptied: what comes meanwhile is dropped, up to the end of its frame.
     pub flush: Signal<In, Bit>,
     /// Frames that may start, in Gray code; registered.
-    pub starts: Signal<Out, Bits<FRAMES>>,
-    /// Beats of the current frame that have passed, up to [`HEAD_START`].
-    beats: Reg<Bits<5>>,
+    pub starts: Signal<Out, Bits<COUNT>>,
+    #[init(Constant::new(bits(head_start)))]
+    head_start: Constant<Bits<ADDRESS>>,
+    /// Beats of the current frame that have passed, up to `head_start`.
+    beats: Reg<Bits<ADDRESS>>,
     /// A frame in the queue waits to be closed.
     closing: Reg<Bit>,
     /// The rest of the frame that passes is dropped.
     dropping: Reg<Bit>,
-    count: Reg<Bits<FRAMES>>,
-    gray: Reg<Bits<FRAMES>>,
+    count: Reg<Bits<COUNT>>,
+    gray: Reg<Bits<COUNT>>,
 }
 
-impl<const DATA: usize, const BYTES: usize> Logic for FrameHold<DATA, BYTES> {
+impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic
+    for FrameHold<DATA, BYTES, ADDRESS, COUNT>
+{
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
@@ -318,8 +375,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameHold<DATA, BYTES> {
 
         let moves = (closing || (valid && !swallows && !restart)) && self.tx.ready.val();
         let beats = self.beats.q.val();
-        let is_held = beats != HEAD_START;
-        let may_start = moves && is_held && (beat.last || beats == HEAD_START - 1);
+        let is_held = beats != self.head_start.val();
+        let may_start = moves && is_held && (beat.last || beats == self.head_start.val() - 1);
         if may_start {
             let next = self.count.q.val() + 1;
             self.count.d.next = next;
@@ -361,7 +418,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameHold<DATA, BYTES> {
 
 /// Holds a frame until it may start.
 #[derive(Default, LogicBlock, Registers)]
-struct FrameRelease<const DATA: usize, const BYTES: usize> {
+struct FrameRelease<const DATA: usize, const BYTES: usize, const COUNT: usize> {
     pub clock: Signal<In, Clock>,
     pub reset: Signal<In, Bit>,
     pub rx: StreamRx<Beat<DATA, BYTES>>,
@@ -369,16 +426,16 @@ struct FrameRelease<const DATA: usize, const BYTES: usize> {
     /// The queue is being emptied: the frame that has started is closed.
     pub flush: Signal<In, Bit>,
     /// Frames that may start, in Gray code.
-    pub starts: Signal<In, Bits<FRAMES>>,
+    pub starts: Signal<In, Bits<COUNT>>,
     /// Frames that have started, in Gray code; `starts` is ahead by at most the depth of the queue.
-    gray: Reg<Bits<FRAMES>>,
-    count: Reg<Bits<FRAMES>>,
+    gray: Reg<Bits<COUNT>>,
+    count: Reg<Bits<COUNT>>,
     inside: Reg<Bit>,
     /// The frame that has started waits to be closed.
     closing: Reg<Bit>,
 }
 
-impl<const DATA: usize, const BYTES: usize> Logic for FrameRelease<DATA, BYTES> {
+impl<const DATA: usize, const BYTES: usize, const COUNT: usize> Logic for FrameRelease<DATA, BYTES, COUNT> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();

@@ -25,7 +25,7 @@ use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
 use rnic_control::axi_lite::{AxiLite, AxiLiteSlave};
 use rnic_control::register_map::ADDRESS_BITS;
 use rnic_hdl::config::Config;
-use rnic_hdl::stack::{self, Build};
+use rnic_hdl::stack::{self, Build, Clocks};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
 use rnic_messages::PacketToken;
@@ -222,9 +222,9 @@ fn build<
     const ADDRESS: usize,
     const COUNT: usize,
 >(
-    clock_khz: u32,
+    clocks: Clocks,
 ) -> Result<Design, GenerateError> {
-    generate_design(&mut PacketPath::<DATA, BYTES, LANES, ADDRESS, COUNT>::new(clock_khz), TOP)
+    generate_design(&mut PacketPath::<DATA, BYTES, LANES, ADDRESS, COUNT>::new(clocks.core_khz), TOP)
 }
 
 #[cfg(test)]

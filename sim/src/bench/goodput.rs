@@ -13,7 +13,7 @@
 //! if all that is in flight at a loss were sent again. A card that learns of the loss earlier is better than that.
 use super::load::{Load, Progress, Window};
 use super::{Case, Conditions, lock};
-use crate::print_line;
+use crate::{card_options, print_line};
 use anyhow::{Context, Result, bail, ensure};
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -185,7 +185,7 @@ pub struct Point {
 /// If a message fails, the run stalls, or a monitor sees a violation.
 pub fn point(
     model: &Model,
-    width_bits: u32,
+    standard: CardOptions,
     pmtu: Pmtu,
     against: Against,
     measured: usize,
@@ -193,9 +193,9 @@ pub fn point(
 ) -> Result<Point> {
     let case = Case { kind: Kind::Write, bytes: BYTES, pmtu, queue_pairs: 1 };
     let frames = case.frames();
-    let standard = CardOptions::standard(width_bits);
     let ideal = CardOptions { host: HostOptions::IDEAL, ..standard };
     let (world, functions) = two_cards(model, [ideal; 2], standard.wire(), seed)?;
+    let width_bits = lock(&world).card(0).width_bits() as u32;
     let clock = functions[0].clone();
     let [first, second] = functions;
     let devices = [
@@ -278,11 +278,11 @@ pub fn run(config: &Config, against: &[Against], seed: u64) -> Result<Vec<Point>
     print_line!(
         "{width_bits} bits, WRITEs of 64 KiB, {WINDOW} in flight: {window} packets; seed {seed}; % is of a full wire\n"
     );
-    points(&model, width_bits, against, seed)
+    points(&model, card_options(config), against, seed)
 }
 
 /// Measures points, and prints a table.
-fn points(model: &Model, width_bits: u32, points: &[Against], seed: u64) -> Result<Vec<Point>> {
+fn points(model: &Model, standard: CardOptions, points: &[Against], seed: u64) -> Result<Vec<Point>> {
     print_line!(
         "{:<18} {:>9} {:>6} {:>7} {:>9} {:>8} {:>7} {:>7}",
         "against",
@@ -297,8 +297,7 @@ fn points(model: &Model, width_bits: u32, points: &[Against], seed: u64) -> Resu
     let measure = |&against: &Against| {
         let pmtu = Pmtu::Bytes4096;
         let measured = against.messages(BYTES / pmtu.bytes() as usize);
-        let point =
-            point(model, width_bits, pmtu, against, measured, seed).with_context(|| against.name())?;
+        let point = point(model, standard, pmtu, against, measured, seed).with_context(|| against.name())?;
         print_line!(
             "{:<18} {:>9} {:>6} {:>7} {:>9} {:>8.2} {:>7.1} {:>7.1}",
             against.name(),

@@ -343,6 +343,7 @@ fn row(case: &Case, width_bits: u32, wire: u64, period_ps: u64, measured: Seen) 
         qps: case.queue_pairs,
         width_bits,
         clock_mhz: (1_000_000 / period_ps) as u32,
+        line_gbps: wire as f64 / 1e9,
         window: 0,
         signal_every: 0,
         cycles: cycles.round() as u64,

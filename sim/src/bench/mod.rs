@@ -24,7 +24,7 @@ pub(crate) mod plot;
 mod wire;
 
 use crate::latency::{self, Latency, Ping};
-use crate::print_line;
+use crate::{card_options, print_line};
 use anyhow::{Context, Result};
 pub use conditions::Conditions;
 use load::Outcome;
@@ -104,6 +104,8 @@ pub struct Row {
     pub width_bits: u32,
     /// Core clock frequency.
     pub clock_mhz: u32,
+    /// Rate of the wire.
+    pub line_gbps: f64,
     /// Messages in flight of all queue pairs together; if it is less than the number of queue pairs, they take turns.
     pub window: usize,
     /// One of this many requests of a queue pair is signalled: 32, or half of its window if that is less.
@@ -235,10 +237,10 @@ pub fn curve() -> Vec<Case> {
     [Kind::Write, Kind::Send].map(of_kind).concat()
 }
 
-/// Two cards of one width, and the cost of their simulation.
+/// Two cards alike, and the cost of their simulation.
 struct Machine<'a> {
     model: &'a Model,
-    width_bits: u32,
+    card: CardOptions,
     seed: u64,
     conditions: Conditions,
     card_cycles: u64,
@@ -246,15 +248,14 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn new(model: &'a Model, width_bits: u32, findings: &Findings) -> Machine<'a> {
+    fn new(model: &'a Model, card: CardOptions, findings: &Findings) -> Machine<'a> {
         let Findings { seed, ref conditions, .. } = *findings;
         let conditions = conditions.clone();
-        Machine { model, width_bits, seed, conditions, card_cycles: 0, evaluation: Duration::ZERO }
+        Machine { model, card, seed, conditions, card_cycles: 0, evaluation: Duration::ZERO }
     }
 
     fn options(&self) -> CardOptions {
-        let standard = CardOptions::standard(self.width_bits);
-        CardOptions { host: self.conditions.apply(standard.host), ..standard }
+        CardOptions { host: self.conditions.apply(self.card.host), ..self.card }
     }
 
     /// Runs a function with two cards out of reset.
@@ -331,7 +332,7 @@ impl<'a> Machine<'a> {
                     print_line!("{:<26} not measured: {reason}", case.name());
                     findings.not_measured.push(NotMeasured {
                         name: case.name(),
-                        width_bits: self.width_bits,
+                        width_bits: self.model.any_port("mac_tx_tdata")?.width(),
                         reason,
                     });
                 }
@@ -362,13 +363,13 @@ fn cpu_time() -> Duration {
 /// As [`run`].
 pub fn measure(
     model: &Model,
-    width_bits: u32,
+    card: CardOptions,
     conditions: &Conditions,
     cases: &[Case],
     seed: u64,
 ) -> Result<Vec<Row>> {
     let mut findings = Findings { seed, conditions: conditions.clone(), ..Findings::default() };
-    Machine::new(model, width_bits, &findings).rows(cases, &mut findings)?;
+    Machine::new(model, card, &findings).rows(cases, &mut findings)?;
     Ok(findings.rows)
 }
 
@@ -381,7 +382,7 @@ pub fn run(config: &Config, cases: &[Case], findings: &mut Findings) -> Result<(
     let product = generator::generate(config)?;
     let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
     let model = Model::build(TOP, &product.verilog, &model_options(options))?;
-    let mut machine = Machine::new(&model, width_bits, findings);
+    let mut machine = Machine::new(&model, card_options(config), findings);
     let wire = machine.options().bits_per_second as f64 / 1e9;
     print_line!(
         "\n{width_bits} bits at {} MHz, {wire} Gb/s, seed {}; % is of a wire full of such frames\n",

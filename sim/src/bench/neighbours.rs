@@ -6,7 +6,7 @@
 //! of the neighbour are counted as frames begin on the wire, with preamble and gap; those of the victim are the frames of the messages that complete, so what is sent again is no gain.
 use super::load::{Load, Progress, Window};
 use super::{Case, lock};
-use crate::print_line;
+use crate::{card_options, print_line};
 use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::{Device, SendOptions};
 use rnic_hdl::config::Config;
@@ -124,8 +124,6 @@ const SMALL: Victim = Victim { bytes: 64, window: 1000, messages: 5000, messages
 pub struct Kept {
     /// What the neighbour did.
     pub noise: Noise,
-    /// Width of the datapath, in bits.
-    pub width_bits: u32,
     /// Rate of the victim's payload.
     pub gbps: f64,
     /// Its part of the wire, and that of the neighbour, in percent.
@@ -191,13 +189,12 @@ impl Neighbour {
 /// of the neighbour.
 fn run_victim(
     model: &Model,
-    width_bits: u32,
+    standard: CardOptions,
     noise: Noise,
     victim: Victim,
     seed: u64,
 ) -> Result<(f64, [f64; 2])> {
     let Victim { bytes: victim_bytes, window, messages, messages_of_keys } = victim;
-    let standard = CardOptions::standard(width_bits);
     let ideal = CardOptions { host: HostOptions::IDEAL, ..standard };
     let (world, functions) = two_cards(model, [ideal; 2], standard.wire(), seed)?;
     let clock = functions[0].clone();
@@ -256,10 +253,10 @@ fn run_victim(
 ///
 /// # Errors
 /// If the victim fails or stalls, or a monitor sees a violation.
-pub fn beside(model: &Model, width_bits: u32, noise: Noise, seed: u64) -> Result<Kept> {
-    let wire = CardOptions::standard(width_bits).bits_per_second as f64 / 8.0;
+pub fn beside(model: &Model, standard: CardOptions, noise: Noise, seed: u64) -> Result<Kept> {
+    let wire = standard.bits_per_second as f64 / 8.0;
     let measure = |victim| {
-        let (seconds, rates) = run_victim(model, width_bits, noise, victim, seed)?;
+        let (seconds, rates) = run_victim(model, standard, noise, victim, seed)?;
         Ok::<_, anyhow::Error>((seconds, rates.map(|rate| rate / wire)))
     };
     let (seconds, [share, taken]) = measure(BULK)?;
@@ -267,7 +264,6 @@ pub fn beside(model: &Model, width_bits: u32, noise: Noise, seed: u64) -> Result
     let (_, [small, _]) = measure(SMALL)?;
     Ok(Kept {
         noise,
-        width_bits,
         gbps: (BYTES * 8) as f64 / seconds / 1e9,
         percent_of_wire: share * 100.0,
         percent_of_neighbour: taken * 100.0,
@@ -301,7 +297,7 @@ pub fn run(config: &Config, seed: u64) -> Result<Vec<Kept>> {
         "64 B, %"
     );
     let measure = |noise| {
-        let kept = beside(&model, width_bits, noise, seed).with_context(|| format!("{noise:?}"))?;
+        let kept = beside(&model, card_options(config), noise, seed).with_context(|| format!("{noise:?}"))?;
         print_line!(
             "{:<14} {:>7.2} {:>7.1} {:>10.1} {:>13.1} {:>11.2} {:>7.1}",
             format!("{noise:?}"),

@@ -5,7 +5,6 @@ use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use rnic_layout::path::Pmtu;
-use rnic_machine::world::CardOptions;
 use rnic_workloads::plan::Kind;
 use std::path::Path;
 
@@ -87,9 +86,8 @@ fn panel(
     width_bits: u32,
     rows: &[&Row],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let wire = CardOptions::standard(width_bits).bits_per_second;
-    let gbps = wire as f64 / 1e9;
-    let mhz = rows.first().map_or(0, |row| row.clock_mhz);
+    let (gbps, mhz) = rows.first().map_or((0.0, 0), |row| (row.line_gbps, row.clock_mhz));
+    let wire = (gbps * 1e9) as u64;
     let text = match axis {
         Axis::Throughput => "payload, Gb/s",
         Axis::Rate => "million messages a second",
@@ -189,6 +187,7 @@ mod tests {
             qps: 1,
             width_bits: 512,
             clock_mhz: 250,
+            line_gbps: 100.0,
             window: 512,
             signal_every: 32,
             cycles: 40_000,

@@ -9,6 +9,7 @@
 //!
 //! `scripts/soak.sh` runs these tests for hours.
 mod churn;
+mod clocks;
 mod drain;
 mod endurance;
 mod function;

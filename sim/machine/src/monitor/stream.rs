@@ -32,7 +32,7 @@ impl StreamMonitor {
     /// Samples the stream just before an edge. Returns whether a beat transfers at this edge.
     #[inline]
     pub fn sample(&mut self, instance: &Instance, time_ps: u64, log: &mut Log) -> bool {
-        let is_offered = instance.get(self.valid) == 1;
+        let is_offered = self.is_offered(instance);
         if !is_offered && !self.is_held {
             return false;
         }
@@ -45,6 +45,12 @@ impl StreamMonitor {
             read(&self.beat, instance, &mut self.held);
         }
         is_taken
+    }
+
+    /// A beat is offered.
+    #[inline]
+    pub fn is_offered(&self, instance: &Instance) -> bool {
+        instance.get(self.valid) == 1
     }
 
     /// A beat was offered at the last edge, and not taken.

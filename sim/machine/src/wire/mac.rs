@@ -5,10 +5,11 @@
 //!  card <── beats ── MacReceive  <── frame, as its bits arrive ── wire
 //! ```
 //!
-//! 1. The MAC starts to send a frame [`START_BEATS`] beats after its first beat, and then cannot pause: a beat that comes too
+//! 1. The card offers the beats of a frame without a gap (design 3.1).
+//! 2. The MAC starts to send a frame [`START_BEATS`] beats after its first beat, and then cannot pause: a beat that comes too
 //!    late breaks the frame. Data that is not sent yet waits in a buffer of [`BUFFER_BEATS`] beats.
-//!    Only a reset of the card ends a frame that is marked as broken, after any beat of it.
-//! 2. A received frame is delivered to the card beat by beat, at the line rate; the card cannot stall it.
+//!    Only a reset of the card ends a frame that is marked as broken, after any beat of it, and it may pause before.
+//! 3. A received frame is delivered to the card beat by beat, at the line rate; the card cannot stall it.
 use super::{FRAME_BYTES_MIN, Frame};
 use crate::host::link::Link;
 use crate::host::{LANES_MAX, Word};
@@ -65,6 +66,8 @@ pub struct MacTransmit {
     line: Link,
     frame: Vec<u8>,
     start_ps: u64,
+    /// A beat of the frame was missing.
+    has_gap: bool,
     /// Time of the last reset, while it has cut off no frame.
     reset_ps: Option<u64>,
     sent: Sent,
@@ -79,6 +82,7 @@ impl MacTransmit {
             line: Link::new(bits_per_second / 8),
             frame: Vec::new(),
             start_ps: 0,
+            has_gap: false,
             reset_ps: None,
             sent: Sent::default(),
         }
@@ -112,6 +116,11 @@ impl MacTransmit {
         self.line.backlog_ps(now_ps) <= BUFFER_BEATS * self.beat_ps
     }
 
+    /// The card offers no beat at this edge, inside a frame.
+    pub fn lack(&mut self) {
+        self.has_gap = true;
+    }
+
     /// Takes a beat. Returns the frame that it completes, if it does.
     pub fn take(&mut self, now_ps: u64, beat: &Beat, log: &mut Log) -> Option<Departure> {
         let count = beat.keep.trailing_ones() as usize;
@@ -135,6 +144,9 @@ impl MacTransmit {
         self.sent.bytes += self.frame.len() as u64;
         let length = self.frame.len();
         let is_cut = beat.error && self.is_cut(now_ps);
+        if std::mem::take(&mut self.has_gap) && !is_cut {
+            log.report(now_ps, Rule::Frame, || "the card pauses within a frame".into());
+        }
         if beat.error && !is_cut {
             log.report(now_ps, Rule::Frame, || "the card marks a frame that it sends as broken".into());
         }
@@ -294,6 +306,20 @@ mod tests {
         mac.take(0, &good[0], &mut log);
         mac.take(40_000, &good[1], &mut log);
         assert!(log.take()[0].text.contains("waits"), "the second beat comes 40 ns later");
+    }
+
+    #[test]
+    fn a_pause_within_a_frame_is_reported_once() {
+        let good = beats(&[1; 100], 64);
+        let mut mac = MacTransmit::new(64, RATE);
+        let mut log = Log::new("card0");
+        for pauses in [2, 0] {
+            mac.take(0, &good[0], &mut log);
+            (0..pauses).for_each(|_| mac.lack());
+            mac.take(CYCLE_PS, &good[1], &mut log);
+            let texts: Vec<_> = log.take().into_iter().map(|violation| violation.text).collect();
+            assert_eq!(texts, ["the card pauses within a frame"][..pauses.min(1)]);
+        }
     }
 
     #[test]

@@ -67,26 +67,39 @@ pub struct CardOptions {
 }
 
 impl CardOptions {
-    /// Options of the standard bench for a datapath width: 100 Gb/s at 512 bits, and the rate that the datapath carries at
-    /// smaller widths.
-    ///
-    /// # Panics
-    /// If no preset has this width.
-    pub fn standard(width_bits: u32) -> CardOptions {
-        let (mac_hertz, bits_per_second) = match width_bits {
-            64 => (156_250_000, 10_000_000_000),
-            128 => (195_312_500, 25_000_000_000),
-            256 => (161_132_812, 40_000_000_000),
-            512 => (322_265_625, 100_000_000_000),
-            _ => panic!("no datapath has {width_bits} bits"),
-        };
+    /// A card of these clocks and this line rate, on the host of the standard bench.
+    pub const fn new(core_hertz: u64, mac_hertz: u64, bits_per_second: u64) -> CardOptions {
         CardOptions {
-            core: ClockOptions::steady(250_000_000),
+            core: ClockOptions::steady(core_hertz),
             mac: ClockOptions::steady(mac_hertz),
             bits_per_second,
             host: HostOptions::STANDARD,
             is_judged: true,
         }
+    }
+
+    /// The card of the preset of a datapath width, in bits.
+    ///
+    /// # Panics
+    /// If no preset has this width.
+    pub fn standard(width_bits: u32) -> CardOptions {
+        let text = match width_bits {
+            64 => include_str!("../../../../configs/w64.toml"),
+            128 => include_str!("../../../../configs/w128.toml"),
+            256 => include_str!("../../../../configs/w256.toml"),
+            512 => include_str!("../../../../configs/w512.toml"),
+            _ => panic!("no datapath has {width_bits} bits"),
+        };
+        let preset: toml::Table = text.parse().expect("a preset is TOML");
+        let number = |section: &str, name: &str| {
+            let number = preset[section][name].as_integer().expect("the setting is a number");
+            u64::try_from(number).expect("the setting is positive")
+        };
+        CardOptions::new(
+            number("datapath", "core_clock_mhz") * 1_000_000,
+            number("network", "mac_clock_hz"),
+            number("network", "line_rate_gbps") * 1_000_000_000,
+        )
     }
 
     /// A wire without faults, at the port rate of this card.
@@ -822,6 +835,9 @@ impl Card {
 
     fn transmit_edge(&mut self, now_ps: u64) -> Option<Departure> {
         let ports = &mut self.mac_ports;
+        if self.transmit.is_inside() && !ports.tx.is_offered(&self.instance) {
+            self.transmit.lack();
+        }
         let departure = if ports.tx.sample(&self.instance, now_ps, &mut self.log) {
             let beat = Beat {
                 data: ports.tx_data.get(&self.instance),

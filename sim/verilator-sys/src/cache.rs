@@ -5,10 +5,12 @@
 //! <cache>/<key>/            appears whole, by renaming a scratch folder
 //! <cache>/<key>/MANIFEST    SHA-256 of each file, so that a damaged entry is built again
 //! <cache>/scratch-*/        a build that is under way
+//! <cache>/scratch-*.lock    held by that build
 //! ```
 //!
-//! An entry is never changed after it appeared. The lock lets one of several builders of the same key work
-//! while the others wait for its result, across threads and processes.
+//! An entry is never changed after it appeared, so one that is whole is used without a lock: the cache may belong to somebody else,
+//! or be read-only. The lock lets one of several builders of the same key work while the others wait for its result, across threads
+//! and processes. A build that was killed leaves its scratch folder, which the next build removes since nobody holds its lock.
 
 use crate::Error;
 use sha2::{Digest, Sha256};
@@ -18,6 +20,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 const MANIFEST: &str = "MANIFEST";
 
@@ -59,16 +62,21 @@ pub(crate) fn entry(
     key: &str,
     build: impl FnOnce(&Path) -> Result<Vec<&'static str>, Error>,
 ) -> Result<(PathBuf, bool), Error> {
+    let entry = directory.join(key);
+    if is_whole(&entry) {
+        return Ok((entry, true));
+    }
     fs::create_dir_all(directory).map_err(Error::cache("create", directory))?;
     let lock_path = directory.join(format!("{key}.lock"));
     let lock = File::create(&lock_path).map_err(Error::cache("create", &lock_path))?;
     // The lock ends with `lock`, whichever way this function is left.
     lock.lock().map_err(Error::cache("lock", &lock_path))?;
 
-    let entry = directory.join(key);
+    // Another builder may have been faster.
     if is_whole(&entry) {
         return Ok((entry, true));
     }
+    sweep(directory);
     let scratch = Scratch::new(directory)?;
     let files = build(scratch.path())?;
     let whole = Scratch::new(directory)?;
@@ -102,30 +110,72 @@ fn hash_of(path: &Path) -> std::io::Result<String> {
     Ok(format!("{:x}", Sha256::digest(fs::read(path)?)))
 }
 
+/// How the name of a scratch folder begins.
+const SCRATCH: &str = "scratch-";
+/// Age of a scratch folder without a lock, which an older version of this crate may be using, after which nobody does.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
 /// A folder that goes away with its value, unless it has been renamed.
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch {
+    path: PathBuf,
+    lock_path: PathBuf,
+    /// Held as long as the folder is in use; the operating system ends it with the process.
+    _lock: File,
+}
 
 impl Scratch {
     /// Creates a folder of its own below `directory`.
     pub(crate) fn new(directory: &Path) -> Result<Scratch, Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        fs::create_dir_all(directory).map_err(Error::cache("create", directory))?;
+        // A process with this number may have died in the middle of a build, so the time tells the two apart.
+        let time = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = directory.join(format!("scratch-{}-{count}", process::id()));
-        // A process with this number may have died in the middle of a build.
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).map_err(Error::cache("create", &path))?;
-        Ok(Scratch(path))
+        let name = format!("{SCRATCH}{}-{time:x}-{count}", process::id());
+        let (path, lock_path) = (directory.join(&name), directory.join(format!("{name}.lock")));
+        let lock = File::create_new(&lock_path).map_err(Error::cache("create", &lock_path))?;
+        lock.lock().map_err(Error::cache("lock", &lock_path))?;
+        // The folder comes after its lock and goes before it, so there is none in use whose lock is free.
+        let scratch = Scratch { path, lock_path, _lock: lock };
+        fs::create_dir(&scratch.path).map_err(Error::cache("create", &scratch.path))?;
+        Ok(scratch)
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
+        let _ = fs::remove_file(&self.lock_path);
     }
+}
+
+/// Removes the scratch folders of builds that were killed. What cannot be removed, since it is somebody else's, stays.
+fn sweep(directory: &Path) {
+    let names = fs::read_dir(directory).into_iter().flatten().flatten().map(|file| file.file_name());
+    for name in names.filter_map(|name| name.into_string().ok()) {
+        if !name.starts_with(SCRATCH) || name.ends_with(".lock") {
+            continue;
+        }
+        let (path, lock_path) = (directory.join(&name), directory.join(format!("{name}.lock")));
+        let is_abandoned = match File::open(&lock_path) {
+            Ok(lock) => lock.try_lock().is_ok(),
+            Err(_) => is_old(&path),
+        };
+        if is_abandoned {
+            let _ = fs::remove_dir_all(&path);
+            let _ = fs::remove_file(&lock_path);
+        }
+    }
+}
+
+/// Whether nothing was created in a folder for so long that nobody works in it.
+fn is_old(path: &Path) -> bool {
+    let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
+    changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > ABANDONED))
 }
 
 #[cfg(test)]
@@ -138,13 +188,71 @@ mod tests {
         assert_eq!(key(&["ab", "c"]), key(&["ab", "c"]));
     }
 
+    fn names(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_whole_entry_is_used_without_a_file_being_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let build = |path: &Path| {
+            fs::write(path.join("a"), "text").unwrap();
+            Ok(vec!["a"])
+        };
+        entry(folder.path(), "k", build).unwrap();
+        // As where the cache belongs to another user: its lock cannot be taken.
+        fs::remove_file(folder.path().join("k.lock")).unwrap();
+        fs::create_dir(folder.path().join("k.lock")).unwrap();
+        assert!(entry(folder.path(), "k", build).unwrap().1);
+        assert_eq!(names(folder.path()), ["k", "k.lock"]);
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_written_is_named_with_the_variable_and_its_reason_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = entry(&file, "k", |_| Ok(Vec::new())).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("RNIC_VERILATED_DIR") && text.contains(&*file.to_string_lossy()), "{text}");
+        assert!(text.contains("File exists"), "{text}");
+        assert!(std::error::Error::source(&error).is_none(), "the text has the reason");
+    }
+
+    #[test]
+    fn a_build_removes_what_killed_ones_have_left_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let in_use = Scratch::new(folder.path()).unwrap();
+        let used = in_use.path().file_name().unwrap().to_str().unwrap().to_string();
+        for name in ["scratch-1-killed", "scratch-1-young", "scratch-1-old", "another"] {
+            fs::create_dir(path(name)).unwrap();
+        }
+        fs::write(path("scratch-1-killed.lock"), "").unwrap();
+        let hours_ago = SystemTime::now() - 2 * ABANDONED;
+        File::open(path("scratch-1-old")).unwrap().set_modified(hours_ago).unwrap();
+        let build = |scratch: &Path| {
+            fs::write(scratch.join("a"), "text").unwrap();
+            Ok(vec!["a"])
+        };
+        entry(folder.path(), "k", build).unwrap();
+        let mut left =
+            ["another", "k", "k.lock", "scratch-1-young", &used, &format!("{used}.lock")].map(str::to_string);
+        left.sort();
+        assert_eq!(names(folder.path()), left);
+        drop(in_use);
+        assert_eq!(names(folder.path()), ["another", "k", "k.lock", "scratch-1-young"]);
+    }
+
     #[test]
     fn a_failed_build_leaves_no_entry() {
         let folder = tempfile::tempdir().unwrap();
         let fail = |_: &Path| Err(Error::NotTraced { top: "x".into() });
         assert!(entry(folder.path(), "k", fail).is_err());
-        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(names, ["k.lock"]);
+        assert_eq!(names(folder.path()), ["k.lock"]);
     }
 
     #[test]

@@ -344,9 +344,9 @@ impl Build<'_> {
     /// Runs one compiler.
     fn run_one(&self, what: &str, mut command: Command) -> Result<(), Error> {
         let text = format!("{command:?}");
-        let output = command.stdin(Stdio::null()).output().map_err(|source| Error::ToolNotStarted {
+        let output = command.stdin(Stdio::null()).output().map_err(|reason| Error::ToolNotStarted {
             program: command.get_program().to_string_lossy().into_owned(),
-            source,
+            reason,
         })?;
         if output.status.success() {
             return Ok(());

@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 /// Failure to build or use a model; its text says what the caller can do.
+///
+/// A text has its reason already, so that the reason is not a source, which a chain of errors would print again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -34,12 +36,12 @@ pub enum Error {
     },
 
     /// A program that the build needs could not be started.
-    #[error("cannot run `{program}`: {source}; install it (a C++17 compiler: `apt install g++`, or set CXX)")]
+    #[error("cannot run `{program}`: {reason}; install it (a C++17 compiler: `apt install g++`, or set CXX)")]
     ToolNotStarted {
         /// The program as it was called.
         program: String,
         /// Why it did not start.
-        source: io::Error,
+        reason: io::Error,
     },
 
     /// Verilator refused the Verilog.
@@ -79,23 +81,26 @@ pub enum Error {
     },
 
     /// The cache could not be read or written.
-    #[error("cannot {action} `{}`: {source}", path.display())]
+    #[error(
+        "cannot {action} `{}`, in the cache of compiled models, for which RNIC_VERILATED_DIR names another folder: {reason}",
+        path.display()
+    )]
     Cache {
         /// Operation that failed.
         action: &'static str,
         /// File or folder of the operation.
         path: PathBuf,
         /// Why it failed.
-        source: io::Error,
+        reason: io::Error,
     },
 
     /// The compiled model could not be loaded.
-    #[error("cannot load the model `{}`: {source}", path.display())]
+    #[error("cannot load the model `{}`: {reason}", path.display())]
     Load {
         /// The shared library.
         path: PathBuf,
         /// Why it failed.
-        source: libloading::Error,
+        reason: libloading::Error,
     },
 
     /// The model has no port of this name.
@@ -143,6 +148,6 @@ impl Error {
     /// Turns an I/O error on a path of the cache into an [`Error`].
     pub(crate) fn cache(action: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_path_buf();
-        move |source| Error::Cache { action, path, source }
+        move |reason| Error::Cache { action, path, reason }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Functions {
 impl Functions {
     /// Loads the library that [`crate::compile`] built at `path`.
     pub(crate) fn load(path: &Path) -> Result<Functions, Error> {
-        let error = |source| Error::Load { path: path.to_path_buf(), source };
+        let error = |reason| Error::Load { path: path.to_path_buf(), reason };
         // SAFETY: the file was built from `shim.cpp` and Verilator's output, and its hash was checked against
         // the manifest; its initializers only construct objects of the C++ runtime and of Verilator's.
         let library = unsafe { Library::new(path) }.map_err(error)?;

@@ -202,9 +202,9 @@ impl Toolchain {
 
 /// Runs a tool to its end.
 pub(crate) fn run(command: &mut Command) -> Result<std::process::Output, Error> {
-    command.output().map_err(|source| Error::ToolNotStarted {
+    command.output().map_err(|reason| Error::ToolNotStarted {
         program: command.get_program().to_string_lossy().into_owned(),
-        source,
+        reason,
     })
 }
 

@@ -86,7 +86,7 @@ pub enum Error {
     #[error(
         "illegal value: {0}; correct the option that sets it, or, if the card reported it, reset the card and report this"
     )]
-    Impossible(#[from] FieldError),
+    Impossible(FieldError),
     /// The card did not finish an operation within its timeout.
     #[error(
         "{what} took longer than {limit:?}; drop every object and open the card again, which resets it, with a larger `Options::timeout` \
@@ -220,6 +220,13 @@ pub enum Error {
     /// A completion queue has failed.
     #[error(transparent)]
     Completion(#[from] CompletionError),
+}
+
+// The text has its cause already, so that the cause is not a source, which a chain of errors would print again.
+impl From<FieldError> for Error {
+    fn from(error: FieldError) -> Self {
+        Self::Impossible(error)
+    }
 }
 
 /// Fails unless an option lies between `min` and `max`, both included.

@@ -228,8 +228,7 @@ impl RegionShared {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RegisterError {
-    /// Why it is not registered.
-    #[source]
+    /// Why it is not registered; the text has it already, so that it is not a source too.
     pub error: Error,
     /// The memory, unless the card may have it nevertheless: it has not answered. It is kept until a reset then.
     pub memory: Option<Box<UserMemory>>,

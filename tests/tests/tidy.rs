@@ -10,6 +10,8 @@ mod citations;
 mod ledger;
 #[path = "tidy/public_docs.rs"]
 mod public_docs;
+#[path = "tidy/reasons.rs"]
+mod reasons;
 #[path = "tidy/test_names.rs"]
 mod test_names;
 
@@ -376,6 +378,25 @@ fn public_items_are_documented_by_a_sentence() {
     }
     assert!(files > 200, "only {files} files were looked at");
     assert!(found.is_empty(), "{} public items lack a sentence:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn no_error_prints_a_reason_that_is_its_source_too() {
+    let example = r#"
+        enum E { #[error("a: {0}; b")] A(#[from] F), #[error("{source}")] B { source: F }, #[error("c")] C(#[from] F) }
+        #[error("{}", what.x)] struct G { what: F, #[source] why: F }
+        #[error("{why:?}")] struct H { #[source] why: F }
+    "#;
+    assert_eq!(reasons::repeated(example).unwrap(), ["A", "B", "H"]);
+    let mut found = Vec::new();
+    for path in tracked().iter().filter(|path| path.ends_with(".rs") && !path.contains("compile_fail")) {
+        let text = read(path);
+        if text.contains("#[error(") {
+            let errors = reasons::repeated(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
+            found.extend(errors.into_iter().map(|error| format!("{path}: {error}")));
+        }
+    }
+    assert!(found.is_empty(), "a chain of errors prints the reason twice: {}", found.join(", "));
 }
 
 /// Lines of unit tests that may stand in the file of what they test.

@@ -39,7 +39,14 @@ pub enum ConnectionError {
     Header(Header),
     /// The socket fails.
     #[error("the socket of the client: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+// The text has its cause already, so that the cause is not a source, which a chain of errors would print again.
+impl From<io::Error> for ConnectionError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// A connected client.

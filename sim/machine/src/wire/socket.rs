@@ -144,7 +144,14 @@ pub enum SocketError {
     UnaskedTurn,
     /// The socket fails, or what the process sends breaks the format.
     #[error("the socket of the foreign peer: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+// The text has its cause already, so that the cause is not a source, which a chain of errors would print again.
+impl From<io::Error> for SocketError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// The station.

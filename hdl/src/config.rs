@@ -9,6 +9,7 @@ use rnic_layout::registers::HostLimit;
 use rnic_packet::crossing;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
+use std::path::Path;
 
 /// Allowed widths of the datapath, in bits.
 pub const WIDTHS_BITS: [u32; 4] = [64, 128, 256, 512];
@@ -79,6 +80,14 @@ pub struct Receive {
 /// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot be read: {error}; a file is allowed, or a preset: {presets}")]
+    File {
+        /// Answer of the operating system.
+        error: String,
+        /// Names of the presets, as text.
+        presets: String,
+    },
     /// Not TOML, an unknown or missing setting, or a value of the wrong type.
     #[error("{0}")]
     Syntax(String),
@@ -105,6 +114,22 @@ impl Config {
         config.check()?;
         config.network.mac_clock_hz = Some(config.mac_clock_hz());
         Ok(config)
+    }
+
+    /// Reads the configuration that a command line names: a file, or a preset by its name, `w64` to `w512`, if there is no such file.
+    ///
+    /// # Errors
+    /// [`ConfigError`], without the name.
+    pub fn read(name: &Path) -> Result<Config, ConfigError> {
+        let is_name = |width: &u32| name == Path::new(&format!("w{width}"));
+        match (std::fs::read_to_string(name), WIDTHS_BITS.into_iter().find(is_name)) {
+            (Ok(text), _) => Config::parse(&text),
+            (Err(_), Some(width)) => Config::preset(width),
+            (Err(error), None) => {
+                let presets = WIDTHS_BITS.map(|width| format!("w{width}")).join(", ");
+                Err(ConfigError::File { error: error.to_string(), presets })
+            }
+        }
     }
 
     /// The preset of a width in bits, as in `configs/`.

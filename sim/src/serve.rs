@@ -220,9 +220,7 @@ impl ServeOptions {
         let Some(path) = &self.config else {
             return Ok(Config::preset(self.width)?);
         };
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Config::parse(&text).with_context(|| path.display().to_string())
+        Config::read(path).with_context(|| path.display().to_string())
     }
 
     /// Checks all that can be wrong with the options, before a file is touched.

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The configuration, in TOML; configs/ has one for each width of the datapath.
+    /// The configuration: a file in TOML, or a preset, one for each width of the datapath: w64, w128, w256, w512.
     #[arg(long)]
     config: PathBuf,
     /// The directory to write into; created if it does not exist.
@@ -46,9 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn read(path: &Path) -> Result<Product> {
-    let text = std::fs::read_to_string(path).context("cannot be read")?;
-    let config = Config::parse(&text)?;
-    Ok(generator::generate(&config)?)
+    Ok(generator::generate(&Config::read(path)?)?)
 }
 
 /// Writes the files, and returns a line about each.

@@ -32,13 +32,14 @@ struct Arguments {
 enum Command {
     /// Move messages between two cards, pass captured frames through the packet path, and compare what comes out.
     Demo {
-        /// The configuration of the card.
-        #[arg(long, default_value = "configs/w512.toml")]
+        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512.
+        #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// A directory of captures of Ethernet: .pcap, .pcapng or .cap. All RoCEv2 frames in them go through the packet path.
-        /// If the directory has a file expected.json, the result must be what that says.
-        #[arg(long, default_value = "tests/vectors")]
-        captures: PathBuf,
+        /// If the directory has a file expected.json, the result must be what that says. Default: tests/vectors, here or in the
+        /// checkout of this program.
+        #[arg(long)]
+        captures: Option<PathBuf>,
         /// Output directory for rnic.v, trace.pcap, captures.pcap, summary.json and report.svg.
         #[arg(long, default_value = "build/demo")]
         out: PathBuf,
@@ -52,8 +53,8 @@ enum Command {
     /// Measure how fast two cards move messages on the standard bench, how long one message takes, and how fast this is
     /// simulated.
     Bench {
-        /// A configuration of the card; may be given several times.
-        #[arg(long, default_values = ["configs/w512.toml", "configs/w64.toml"])]
+        /// A configuration of the card, a file or a preset (w64, w128, w256, w512); may be given several times.
+        #[arg(long, default_values = ["w512", "w64"])]
         config: Vec<PathBuf>,
         /// Measure fewer cases.
         #[arg(long)]
@@ -72,8 +73,8 @@ enum Command {
     },
     /// Measure how fast one queue pair moves data when frames are lost or overtake each other, and when its host is slow.
     Goodput {
-        /// The configuration of the card.
-        #[arg(long, default_value = "configs/w512.toml")]
+        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512.
+        #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// File of the results; the curves are written beside it, with the extension `.svg`.
         #[arg(long, default_value = "build/goodput.json")]
@@ -87,8 +88,8 @@ enum Command {
     },
     /// Measure what a queue pair keeps of the wire beside noisy neighbours.
     Neighbours {
-        /// The configuration of the card.
-        #[arg(long, default_value = "configs/w512.toml")]
+        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512.
+        #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// Seed of the behaviour of the hosts.
         #[arg(long, default_value_t = 1)]
@@ -96,8 +97,8 @@ enum Command {
     },
     /// Compare the packet path with the software view of the contract on random frames.
     Differential {
-        /// The configuration of the card.
-        #[arg(long, default_value = "configs/w512.toml")]
+        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512.
+        #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// Number of frames, divided evenly among the four combinations of stalls.
         #[arg(long, default_value_t = 100_000)]
@@ -129,7 +130,7 @@ fn run(command: Command) -> Result<()> {
         Command::Demo { config, captures, out, seed, messages } => {
             let options = DemoOptions { config: read(&config)?, seed, messages: messages as usize };
             demo::check_config(&config, &out)?;
-            demo::run(&options, &captures, &out)?;
+            demo::run(&options, &captures.map_or_else(vectors, Ok)?, &out)?;
             print_line!(
                 "{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg",
                 out.display()
@@ -173,9 +174,16 @@ fn check_results(configs: &[PathBuf], json: &Path) -> Result<()> {
     files::check(&read, &[("the results", json), ("the figure", &json.with_extension("svg"))], &[])
 }
 
+/// The captures of the project: below this directory, or below one that the program lies in.
+fn vectors() -> Result<PathBuf> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let folders = [Path::new("")].into_iter().chain(program.ancestors().skip(1));
+    let found = folders.map(|folder| folder.join("tests/vectors")).find(|folder| folder.is_dir());
+    found.context("there is no tests/vectors here, nor above this program: give a directory with --captures")
+}
+
 fn read(path: &Path) -> Result<Config> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Config::parse(&text).with_context(|| path.display().to_string())
+    Config::read(path).with_context(|| path.display().to_string())
 }
 
 fn compare(config: &Config, frames: u64, seed: u64) -> Result<()> {

@@ -35,6 +35,17 @@ pub const FAULTS: &[Fault] = &[
         "silence",
     ),
     signal(
+        "timer-before-departure",
+        Kind::Early,
+        (
+            "ack_timer",
+            "is_outstanding_is_current",
+            "sent_read_data[0] && sent_read_data[40:33] == is_outstanding_generation",
+        ),
+        "a timer runs while the packets to be sent again wait in the card",
+        "silence",
+    ),
+    signal(
         "timer-period-halved",
         Kind::Early,
         (
@@ -488,6 +499,13 @@ pub const FAULTS: &[Fault] = &[
         "twofold",
     ),
     // Ack.
+    signal(
+        "ack-replaces-nak",
+        Kind::Lost,
+        ("ack", "replaces_newest_is_nak", "1'b0"),
+        "a newer acknowledgement replaces a NAK that waits",
+        "replies",
+    ),
     signal(
         "newest-reply-lost",
         Kind::Lost,

@@ -187,7 +187,20 @@ fn never_answers_a_long_message(rig: &mut Rig) -> Result<()> {
     let write = SendRequest::write(1, NOWHERE).sge(play.rig.domain.allocate(BYTES)?).signalled();
     play.silent.post_send(write).map_err(|refused| refused.reason)?;
     // Each time, all that was made before may leave before what is sent again.
-    play.lives_until_done(1, 3 * (4 * t(2, UNIT) + Duration::from_micros(200)))?;
+    let limit = 3 * (4 * t(2, UNIT) + Duration::from_micros(200));
+    let begin = play.now();
+    while play.done.is_empty() {
+        ensure!(play.now() - begin < limit, "nothing completes within {limit:?}");
+        play.rig.idle(1);
+        play.done.extend(play.rig.completions()?.into_iter().map(|done| (done.wr_id, done.status)));
+    }
+    let first = Transport::Rc.base() | Operation::WriteFirst.code();
+    let passed = play.rig.passed();
+    let last = passed.iter().rev().find(|one| one.destination == SILENT && one.opcode == first);
+    let last = Duration::from_nanos(last.context("it is sent")?.time_ps / 1000);
+    let since = play.now() - last;
+    ensure!(since >= t(2, UNIT), "it fails {since:?} after it was sent last");
+    play.counts()?;
     play.ends(&[(1, CompletionStatus::RetryExceeded)], 3)
 }
 

@@ -21,6 +21,8 @@ const KEPT_MAX: usize = 64;
 /// Maximum of those that are asked again and not answered. A peer asks for all 16 each time it goes back, and the wire may double
 /// that and hold the answers up for some times the timeout of the peer; the card need not answer all of them.
 const REPEATED_MAX: usize = 1024;
+/// Maximum of served ones whose PSNs are kept until an ACK comes after them.
+const SERVED_MAX: usize = 4096;
 /// Maximum of requests that are kept until it is known that they were not refused, far more than arrive before an RNR NAK leaves.
 const ARRIVALS_MAX: usize = 4096;
 
@@ -132,6 +134,8 @@ pub(crate) struct Responder {
     open: VecDeque<Asked>,
     /// Those that were asked again, and those that the answer to such a one has served: the rest of their own answer may be left out.
     repeated: VecDeque<Asked>,
+    /// First and last PSNs of the newest that are served.
+    served: VecDeque<(Psn, Psn)>,
     /// What may be refused.
     refusals: Refusals,
     /// The host has refused something that the card has asked it for.
@@ -162,6 +166,7 @@ impl Responder {
             kept: VecDeque::new(),
             open: VecDeque::new(),
             repeated: VecDeque::new(),
+            served: VecDeque::new(),
             refusals: Refusals::new(first),
             host_has_failed: false,
             newest: first.sub(1),
@@ -393,12 +398,20 @@ impl Responder {
                 )
             });
         }
+        // A requester may take it for the answer to the READ or atomic itself (protocol 3.4).
+        let named = self.served.iter().find(|(first, last)| !psn.is_before(*first) && !psn.is_after(*last));
+        findings.ensure(Rule::ResponsePsn, named.is_none(), || {
+            format!("an ACK of {psn} names a READ or atomic of {named:?}, and no SEND or WRITE")
+        });
         let is_backwards = self.acknowledged.is_some_and(|newest| psn.is_before(newest));
         findings.ensure(Rule::ResponsePsn, !is_backwards, || {
             format!("an ACK of {psn} comes after one of {:?}", self.acknowledged)
         });
         self.acknowledged = Some(psn);
         self.refusals.settle(psn.add(1));
+        while self.served.front().is_some_and(|(_, last)| last.is_before(psn)) {
+            self.served.pop_front();
+        }
     }
 
     /// Checks that a NAK other than 0x60 has a cause.
@@ -475,6 +488,14 @@ impl Responder {
             return;
         }
         if let Some(one) = self.open.remove(place) {
+            self.served.extend(Some((one.first, psn)).filter(|_| !one.is_doubtful));
+            // One that seems to come later was half of all PSNs ago.
+            let is_old = |served: &VecDeque<(Psn, Psn)>| {
+                served.len() > SERVED_MAX || served.front().is_some_and(|(first, _)| first.is_after(psn))
+            };
+            while is_old(&self.served) {
+                self.served.pop_front();
+            }
             let rest = Some(one).filter(|one| one.sent < one.count);
             keep(&mut self.repeated, rest, REPEATED_MAX);
         }

@@ -60,8 +60,8 @@ pub enum Rule {
     /// AckReq is set in every 32nd packet of a message and in at least one of some messages, and never in a response
     /// (protocol 2.4).
     AckRequest,
-    /// A response answers what was asked, in order, and an ACK passes no unanswered READ or atomic; a NAK refuses what was not
-    /// acknowledged, and NAK 0x60 a gap, once (protocol 3.2, 3.4 and 3.8).
+    /// A response answers what was asked, in order, and an ACK names a SEND or WRITE and passes no unanswered READ or atomic; a NAK
+    /// refuses what was not acknowledged, and NAK 0x60 a gap, once (protocol 3.2, 3.4 and 3.8).
     ResponsePsn,
     /// Opcode and length of a READ response follow from its place in the READ (protocol 3.7).
     ReadResponse,

@@ -719,6 +719,34 @@ const IN_SEQUENCE: &[InSequence] = &[
         bench.arrives(send_only(RECEIVE_PSN.add(1), 5));
         bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
     }),
+    (Rule::ResponsePsn, "the ACK of a duplicate names the READ behind it", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN.add(1), &[reth(5)], 0));
+        bench.sends(&draft(Operation::ReadResponseOnly, RECEIVE_PSN.add(1), &[aeth(ACK, 2)], 5));
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    }),
+    (Rule::ResponsePsn, "an ACK names a response in the middle of a READ", |bench| {
+        bench.arrives(draft(Operation::ReadRequest, RECEIVE_PSN, &[reth(2 * PMTU + 5)], 0));
+        bench.sends(&draft(Operation::ReadResponseFirst, RECEIVE_PSN, &[aeth(ACK, 1)], PMTU));
+        bench.sends(&draft(Operation::ReadResponseMiddle, RECEIVE_PSN.add(1), &[], PMTU));
+        bench.sends(&draft(Operation::ReadResponseLast, RECEIVE_PSN.add(2), &[aeth(ACK, 1)], 5));
+        bench.arrives(send_only(RECEIVE_PSN.add(3), 5));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 2));
+    }),
+    (Rule::ResponsePsn, "an ACK names an atomic, and another one behind it", |bench| {
+        bench.arrives(send_only(RECEIVE_PSN, 5));
+        for number in 1..3 {
+            bench.arrives(draft(Operation::FetchAdd, RECEIVE_PSN.add(number), &[atomic()], 0));
+            bench.sends(&atomic_ack(RECEIVE_PSN.add(number), number + 1));
+        }
+        assert_eq!(bench.rules(), []);
+        bench.sends(&ack(RECEIVE_PSN.add(1), ACK, 3));
+        bench.sends(&ack(RECEIVE_PSN.add(2), ACK, 3));
+        assert_eq!(bench.rules().len(), 2);
+    }),
     (Rule::ResponsePsn, "an ACK goes back", |bench| {
         bench.arrives(send_only(RECEIVE_PSN, 5));
         bench.arrives(send_only(RECEIVE_PSN.add(1), 5));

@@ -244,6 +244,21 @@ fn what_a_replay_has_served_is_served() {
     }
 }
 
+/// Protocol 3.4: of a duplicate, the ACK names the last SEND or WRITE.
+#[test]
+fn an_ack_names_a_send_or_write_before_a_read() {
+    let mut bench = Bench::new();
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.arrives(read(1, 2));
+    bench.arrives(fetch_add(3));
+    bench.sends(&response(1, Op::ReadResponseFirst, 3));
+    bench.sends(&response(2, Op::ReadResponseLast, 3));
+    bench.sends(&atomic_ack(RECEIVE_PSN.add(3), 3));
+    bench.arrives(send_only(RECEIVE_PSN, 5));
+    bench.sends(&ack(RECEIVE_PSN, ACK, 3));
+    assert_eq!(bench.found, []);
+}
+
 /// A card may have dropped a request that the port has seen, and then sees only the one that comes in its place.
 #[test]
 fn the_causes_of_all_requests_with_one_psn_count() {

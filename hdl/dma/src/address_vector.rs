@@ -15,7 +15,8 @@
 //!              └───────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 3 cycles from a request to `token`, a token every second cycle; payload one beat a cycle, dropped or not.
+//! Latency 3 cycles from a request to `token`, a token every second cycle; payload one beat a cycle, dropped or not. A packet with
+//! payload waits behind payload that is dropped, one cycle longer than that takes.
 //!
 //! A reply and a request at a time, of which the reply goes first; then two more requests, one of an older generation:
 //! ```text
@@ -32,6 +33,9 @@
 //!    was taken before, or in the same cycle, leaves with the path that it had.
 //! 5. A request also gets the AckReq bit if `asks_if_newest` is set and its queue pair has issued nothing after it when it is taken.
 //!    So the last packet that leaves always asks for an acknowledgement, whatever becomes of WQEs posted after it (protocol 2.4).
+//!
+//! 6. The payload of a packet is there when its `token` is, and has no gap, as that of gather has none: a frame that has begun cannot
+//!    wait until that of packets before it is dropped.
 //!
 //! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::{Memory, Storage};
@@ -137,6 +141,8 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     is_composed: Reg<Bit>,
     #[init(Fifo::new(Storage::Distributed))]
     verdicts: Fifo<Bit, VERDICTS, VERDICT_COUNT>,
+    /// The newest verdict is on payload that is dropped, and has not been carried out.
+    is_dropping: Reg<Bit>,
     counted: Reg<AddressVectorCounts>,
 }
 
@@ -252,7 +258,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
         let source = self.sources.read_data.val();
         let is_good = self.is_current.q.val() && source.valid;
         let has_payload = routed.payload_bytes.any();
-        let may_leave = self.verdicts.rx.ready.val() && !self.is_composed.q.val();
+        let waits = has_payload && self.is_dropping.q.val();
+        let may_leave = self.verdicts.rx.ready.val() && !self.is_composed.q.val() && !waits;
         let leaves = self.is_routed.q.val() && may_leave;
         if self.token.ready.val() {
             self.is_composed.d.next = false;
@@ -320,7 +327,13 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
         self.payload_out.valid.next = has_verdict && passes && self.payload.valid.val();
         self.payload_out.beat.next = beat;
         self.payload.ready.next = ready;
-        self.verdicts.tx.ready.next = ready && self.payload.valid.val() && beat.last;
+        let ends = ready && self.payload.valid.val() && beat.last;
+        self.verdicts.tx.ready.next = ends;
+        if leaves && has_payload && !is_good {
+            self.is_dropping.d.next = true;
+        } else if ends && !passes {
+            self.is_dropping.d.next = false;
+        }
     }
 }
 

@@ -517,6 +517,13 @@ pub const FAULTS: &[Fault] = &[
         "frames",
     ),
     signal(
+        "payload-behind-dropped",
+        Kind::NoWait,
+        ("address_vector", "waits", "1'b0"),
+        "a frame begins while payload of a packet before it is dropped",
+        "lives",
+    ),
+    signal(
         "ipv4-length-one-dword-more",
         Kind::OffByOne,
         ("headers", "ipv4_total_length", "@ + 16'h4"),

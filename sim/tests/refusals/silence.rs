@@ -11,7 +11,8 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::REG_TIMER_UNIT;
 use rnic_layout::wire::extended::AethRepr;
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
-use rnic_machine::host::Bar as Window;
+use rnic_machine::host::{Bar as Window, HostOptions};
+use rnic_stimulus::chance::Delay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ const NOWHERE: RemoteMemory = RemoteMemory { address: 0x1000, key: 7, bytes: 1 <
 const UNIT: u64 = 1024;
 /// Time from the doorbell to the packet and from an expiry to the CQE, on the slowest host and with a WRITE meanwhile.
 const REPORT: Duration = Duration::from_micros(20);
+/// What a slow host takes for a read.
+const SLOW_READ: Duration = Duration::from_micros(80);
+const SLOW: Delay = Delay::nanoseconds(80_000);
 
 /// Longest time in which nothing is in flight.
 const IDLE: Duration = Duration::from_micros(200);
@@ -187,20 +191,25 @@ fn never_answers_a_long_message(rig: &mut Rig) -> Result<()> {
     let write = SendRequest::write(1, NOWHERE).sge(play.rig.domain.allocate(BYTES)?).signalled();
     play.silent.post_send(write).map_err(|refused| refused.reason)?;
     // Each time, all that was made before may leave before what is sent again.
-    let limit = 3 * (4 * t(2, UNIT) + Duration::from_micros(200));
-    let begin = play.now();
-    while play.done.is_empty() {
-        ensure!(play.now() - begin < limit, "nothing completes within {limit:?}");
-        play.rig.idle(1);
-        play.done.extend(play.rig.completions()?.into_iter().map(|done| (done.wr_id, done.status)));
-    }
-    let first = Transport::Rc.base() | Operation::WriteFirst.code();
-    let passed = play.rig.passed();
-    let last = passed.iter().rev().find(|one| one.destination == SILENT && one.opcode == first);
-    let last = Duration::from_nanos(last.context("it is sent")?.time_ps / 1000);
-    let since = play.now() - last;
-    ensure!(since >= t(2, UNIT), "it fails {since:?} after it was sent last");
-    play.counts()?;
+    play.lives_until_done(1, 3 * (4 * t(2, UNIT) + Duration::from_micros(200)))?;
+    play.ends(&[(1, CompletionStatus::RetryExceeded)], 3)
+}
+
+/// The same on a host whose reads take longer than 4T: no timeout comes before what is sent again has left the card.
+fn never_answers_a_slow_host(rig: &mut Rig) -> Result<()> {
+    let t = t(2, UNIT);
+    let mut play = Play::new(rig, 2, UNIT, 2)?;
+    play.rig.passed();
+    play.rig.world().host_mut(0).set_options(HostOptions { read_latency: SLOW, ..HostOptions::IDEAL });
+    let write = SendRequest::write(1, NOWHERE).sge(play.rig.domain.allocate(64)?).signalled();
+    play.silent.post_send(write).map_err(|refused| refused.reason)?;
+    play.lives_until_done(1, 3 * (4 * t + 4 * SLOW_READ))?;
+    play.rig.world().host_mut(0).set_options(HostOptions::IDEAL);
+    let sent = play.rig.passed().into_iter().filter(|one| one.destination == SILENT);
+    let sent: Vec<_> = sent.map(|one| Duration::from_nanos(one.time_ps / 1000)).collect();
+    ensure!(sent.len() == 3, "sent at {sent:?}");
+    let gaps = sent.windows(2).map(|two| two[1] - two[0]);
+    ensure!(gaps.into_iter().all(|gap| gap >= t + SLOW_READ), "sent at {sent:?}");
     play.ends(&[(1, CompletionStatus::RetryExceeded)], 3)
 }
 
@@ -266,6 +275,7 @@ pub(crate) fn of_peers(rig: &mut Rig) -> Result<()> {
             .with_context(|| format!("timeout {timeout}, unit {unit}, retry_count {retry_count}"))?;
     }
     never_answers_a_long_message(rig).context("a long message")?;
+    never_answers_a_slow_host(rig).context("a slow host")?;
     answers_once(rig).context("an answer after a timeout")?;
     answers_slowly(rig).context("an answer in each half of a timeout")?;
     waits_for_ever(rig).context("no timeout")

@@ -2,15 +2,20 @@
 pub mod flow;
 mod format;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use pcap_file::pcap::PcapHeader;
 use pcap_file::{DataLink, Endianness, TsResolution};
 use rnic_layout::path::ROCE_PORT;
 use rnic_layout::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
 use rnic_layout::wire::ip::PROTOCOL_UDP;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Endings of the files that [`Capture::read_all`] takes.
 const ENDINGS: [&str; 3] = ["pcap", "pcapng", "cap"];
@@ -110,6 +115,15 @@ fn is_roce(frame: &[u8]) -> bool {
 
 /// Bytes of packets that wait in memory for the next write to a capture.
 const BUFFER_BYTES: usize = 64 << 10;
+/// Time that the reader of a pipe has to take them.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Waits until a pipe takes more. Returns whether it does before the deadline.
+fn takes_more(file: &File, deadline: Instant) -> bool {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+    matches!(poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&left)), Ok(1..))
+}
 
 /// The packets of a file that are not written yet. A file that can't be written any more is cut after its last whole packet.
 struct Packets {
@@ -124,10 +138,12 @@ struct Packets {
 impl Packets {
     fn flush(&mut self) -> std::io::Result<()> {
         let mut done = 0;
+        let deadline = Instant::now() + PATIENCE;
         while done < self.bytes.len() {
             match self.file.write(&self.bytes[done..]) {
                 Ok(count) if count > 0 => done += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && takes_more(&self.file, deadline) => {}
                 outcome => {
                     let end = self.ends.iter().rfind(|&&end| end <= done).copied().unwrap_or(0);
                     // A device has no length.
@@ -152,10 +168,10 @@ impl Packets {
 pub struct Trace(Packets);
 
 impl Trace {
-    /// Creates the file.
+    /// Creates the file, or opens a pipe. Nobody waits for the reader of a pipe: one that falls behind ends the capture.
     ///
     /// # Errors
-    /// If it cannot be made. A disk that is full is noticed when the first packets are written.
+    /// If it cannot be made, or nobody reads the pipe. A disk that is full is noticed when the first packets are written.
     pub fn create(path: &Path) -> Result<Trace> {
         let header = PcapHeader {
             datalink: DataLink::ETHERNET,
@@ -163,7 +179,13 @@ impl Trace {
             endianness: Endianness::Little,
             ..PcapHeader::default()
         };
-        let file = File::create(path).with_context(|| path.display().to_string())?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NXIO) => anyhow!("it is a pipe that nobody reads: start its reader first"),
+            _ => error.into(),
+        });
+        let file = file.with_context(|| path.display().to_string())?;
         let mut packets = Packets { file, bytes: Vec::new(), ends: Vec::new(), before: 0 };
         header.write_to(&mut packets.bytes)?;
         packets.ends.push(packets.bytes.len());
@@ -259,6 +281,37 @@ mod tests {
         ensure!(bytes > 24 && (bytes - 24).is_multiple_of(16 + 60), "whole packets at any time");
         trace.finish()?;
         ensure!(Capture::read(&path)?.frames.len() == 2000);
+        Ok(())
+    }
+
+    /// A capture into a pipe waits for no reader: neither for one that comes, nor for long for one that does not read.
+    #[test]
+    fn a_pipe_holds_up_nobody() -> Result<()> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)?;
+        let Err(error) = Trace::create(&path) else { anyhow::bail!("nobody reads it") };
+        ensure!(format!("{error:#}").ends_with("it is a pipe that nobody reads: start its reader first"));
+        let reader = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path)?;
+        let mut trace = Trace::create(&path)?;
+        let start = Instant::now();
+        let outcome = (0..2000).try_for_each(|index| trace.write(index, &[0x11; 60]));
+        ensure!(outcome.is_err() && start.elapsed() < 20 * PATIENCE, "{:?}", start.elapsed());
+        drop((trace, reader));
+
+        let path = path.clone();
+        let name = path.clone();
+        let copy = std::thread::spawn(move || std::fs::read(name));
+        let mut trace = loop {
+            match Trace::create(&path) {
+                Ok(trace) => break trace,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        (0..2000).try_for_each(|index| trace.write(index, &[0x11; 60]))?;
+        drop(trace);
+        let bytes = copy.join().expect("the reader has not panicked")?;
+        ensure!(format::packets(&bytes)?.len() == 2000);
         Ok(())
     }
 

@@ -48,6 +48,8 @@ use std::time::{Duration, Instant};
 use wire::{CONFIG_REGION, Command, DMA_READ_WRITE, DmaMap, DmaUnmap, IRQS_TO_EVENTFDS, MSIX_IRQS, SetIrqs};
 use zerocopy::IntoBytes;
 
+/// Longest path of a socket, in bytes.
+const PATH_BYTES_MAX: usize = 107;
 /// Time between two attempts to reach a server that has no room for one more client.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -228,7 +230,15 @@ impl VfioUserFunction {
 fn reach(path: &Path, limit: Duration) -> Result<UnixStream, ServerError> {
     let unreachable =
         |error: Errno| ServerError::Unreachable { why: std::io::Error::from(error).to_string() };
-    let address = SocketAddrUnix::new(path).map_err(unreachable)?;
+    let address = SocketAddrUnix::new(path).map_err(|error| match error {
+        Errno::NAMETOOLONG => {
+            let bytes = path.as_os_str().len();
+            let why =
+                format!("its path has {bytes} bytes, and that of a socket has at most {PATH_BYTES_MAX}");
+            ServerError::Unreachable { why }
+        }
+        error => unreachable(error),
+    })?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(unreachable)?;
     let began = Instant::now();

@@ -6,12 +6,10 @@
 //! there. A process that has left and comes back is connected again, which takes wall-clock time only: see
 //! [`Station::attend`]. For a process whose turns belong to the run, see [`super::socket`].
 use super::{Frame, Station, tap};
-use crate::socket_file::{Listening, socket};
+use crate::socket_file::{Listening, address, socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, recv, send,
-};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, connect, recv, send};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -124,7 +122,7 @@ impl Datagrams {
             Far::Given => return Ok(()),
             Far::Callee(path) => {
                 let socket = socket(SocketType::SEQPACKET)?;
-                connect(&socket, &SocketAddrUnix::new(path)?)?;
+                connect(&socket, &address(path)?)?;
                 socket
             }
             Far::Caller(listening) => accept_with(listening, SocketFlags::CLOEXEC)?,

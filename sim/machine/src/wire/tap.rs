@@ -35,7 +35,9 @@ pub enum TapError {
         name: String,
     },
     /// There is another interface of this name, or the name is none.
-    #[error("{name} cannot be a TAP device: a name has 1 to 15 bytes, and no other interface must have it")]
+    #[error(
+        "{name} cannot be a TAP device: a name has 1 to 15 bytes without %, and no other interface must have it"
+    )]
     Name {
         /// Name of the device.
         name: String,
@@ -57,8 +59,8 @@ pub enum TapError {
 /// A [`TapError`] that says what to do.
 pub fn open(name: &str) -> Result<OwnedFd, TapError> {
     let name = name.to_string();
-    // The kernel would choose a name.
-    if name.is_empty() || name.len() > 15 {
+    // The kernel would choose a name, or a number at the place of `%d`.
+    if name.is_empty() || name.len() > 15 || name.contains('%') {
         return Err(TapError::Name { name });
     }
     let device = DeviceBuilder::new().name(&name).layer(Layer::L2).inherit_enable_state().build_sync();
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_name_that_no_interface_can_have_is_refused() {
-        for name in ["", "a-name-of-16-byte"] {
+        for name in ["", "a-name-of-16-byte", "rnic%d"] {
             let error = super::open(name).unwrap_err().to_string();
             assert!(error.contains("1 to 15 bytes"), "{error}");
         }

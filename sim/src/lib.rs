@@ -6,6 +6,7 @@ pub mod demo;
 pub mod files;
 pub mod foreign;
 pub mod latency;
+pub mod numbers;
 pub mod output;
 pub mod peer;
 pub mod report;

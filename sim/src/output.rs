@@ -1,12 +1,31 @@
 //! Text on standard output and standard error. A program goes on without them, and fails at its end: see [`check`].
 use anyhow::{Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write, stderr, stdout};
+use std::os::fd::AsFd;
 use std::process::exit;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Exit code of a program that SIGPIPE has ended, as a shell reports it.
 const CLOSED_PIPE: i32 = 128 + 13;
+
+/// Time that the reader of a server's standard output has to take a line.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Waits until an output takes a line.
+///
+/// # Errors
+/// If it does not in this time, as a pipe that nobody reads.
+fn await_reader(output: impl AsFd, limit: Duration) -> io::Result<()> {
+    let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(&output, PollFlags::OUT)], Some(&limit)) {
+        Ok(0) => Err(io::Error::new(ErrorKind::WouldBlock, "nobody reads it")),
+        // The write tells what else is wrong.
+        _ => Ok(()),
+    }
+}
 
 /// Lines that could not be written to an output, and the first reason.
 struct Lost {
@@ -53,12 +72,12 @@ pub fn write_line(line: Arguments<'_>) {
     }
 }
 
-/// Writes a line to standard output for a server, which goes on if that is a closed pipe.
+/// Writes a line to standard output for a server, which goes on if that is a closed pipe, or one that nobody reads.
 ///
 /// # Errors
 /// If it cannot be written. The loss is said once on standard error.
 pub fn serve_line(line: Arguments<'_>) -> io::Result<()> {
-    writeln!(stdout(), "{line}").map_err(|error| {
+    await_reader(stdout(), PATIENCE).and_then(|()| writeln!(stdout(), "{line}")).map_err(|error| {
         let kind = error.kind();
         lose_line(error);
         kind.into()
@@ -68,13 +87,23 @@ pub fn serve_line(line: Arguments<'_>) -> io::Result<()> {
 fn lose_line(error: io::Error) {
     let text = format!("{} cannot be written: {error}", STANDARD_OUTPUT.name);
     if STANDARD_OUTPUT.count(error) {
-        write_error(format_args!("{text}"));
+        log(&text);
     }
 }
 
-/// Writes a line to standard error.
+/// Writes a line to standard error. A reader that has let a server lose lines is not waited for.
 pub fn write_error(line: Arguments<'_>) {
+    if lost_errors().is_some() {
+        return log(&line.to_string());
+    }
     if let Err(error) = writeln!(stderr(), "{line}") {
+        STANDARD_ERROR.count(error);
+    }
+}
+
+/// Writes a line to standard error for a server, which waits for no reader.
+pub fn log(line: &str) {
+    if let Err(error) = await_reader(stderr(), Duration::ZERO).and_then(|()| writeln!(stderr(), "{line}")) {
         STANDARD_ERROR.count(error);
     }
 }

@@ -22,6 +22,7 @@
 //! | `completion <wr_id> <status>` | a work request has completed |
 //! | `completions <count>` | the socket is closed, and the memory is written to its file |
 use crate::foreign::RigOptions;
+use crate::numbers::within;
 use crate::print_line;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -89,7 +90,7 @@ pub struct PeerOptions {
     #[arg(long)]
     free: bool,
     /// How many times slower simulated time is than the clock of the machine, for a peer that takes no turns.
-    #[arg(long, value_name = "TIMES", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "TIMES", default_value = "10000", value_parser = within(1..=u32::MAX))]
     slowdown: u32,
     /// Work requests, which are posted in this order, with `wr_id` from 1 on: `write:OFFSET:BYTES:ADDRESS:KEY`,
     /// `read:OFFSET:BYTES:ADDRESS:KEY`, `send:OFFSET:BYTES`, or `receive:OFFSET:BYTES`. OFFSET is that of the local data in the

@@ -21,15 +21,16 @@
 //! of a capture, a wave, a log or the summary ends no server; it is said once, and the exit code is 1.
 use crate::card_options;
 use crate::files::{self, Named};
+use crate::numbers::within;
 use crate::output::{self, serve_line};
 use anyhow::{Context, Result, bail, ensure};
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, ValueEnum};
 use rnic_hdl::config::Config;
 use rnic_hdl::generator::{self, TOP};
 use rnic_machine::host::HostOptions;
 use rnic_machine::served::server::{Server, Summary};
-use rnic_machine::socket_file::Listening;
+use rnic_machine::socket_file::{self, Listening};
 use rnic_machine::wire::datagram::Datagrams;
 use rnic_machine::wire::loopback::Loopback;
 use rnic_machine::wire::playback::Playback;
@@ -44,6 +45,7 @@ use rustix::net::SocketType;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use signal_hook::{flag, low_level::pipe};
 use std::ffi::{OsStr, OsString};
+use std::fs::metadata;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::IntoRawFd;
@@ -146,7 +148,7 @@ pub struct ServeOptions {
     #[arg(long, value_enum, default_value = "ideal")]
     host: Host,
     /// Seed of the faults of the wire and of the behaviour of the hosts.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = within(0..=u64::MAX))]
     seed: u64,
     /// Capture of the frames at the port of card 0, with nanosecond timestamps.
     #[arg(long, value_name = "FILE")]
@@ -162,7 +164,7 @@ pub struct ServeOptions {
 #[derive(Args, Clone, Debug)]
 struct WireFaults {
     /// Delay of the wire, in nanoseconds; a second at most.
-    #[arg(long, default_value_t = 500, value_parser = value_parser!(u64).range(..=DELAY_NS_MAX))]
+    #[arg(long, default_value_t = 500, value_parser = within(0..=DELAY_NS_MAX))]
     delay_ns: u64,
     /// Probability that a frame is lost.
     #[arg(long, default_value_t = 0.0, value_parser = parse_probability)]
@@ -246,7 +248,19 @@ impl ServeOptions {
         let pcap = self.pcap.iter().map(|path| ("the capture", &**path));
         let written: Vec<Named<'_>> =
             pcap.chain(self.wave.iter().map(|path| ("the wave", &**path))).collect();
-        files::check(&read, &written, &sockets)
+        files::check(&read, &written, &sockets)?;
+        if let Some(path) = &self.wave {
+            // The beginning of a wave is written last.
+            let is_file = metadata(path).map_or(true, |found| found.is_file());
+            ensure!(is_file, "cannot write the wave, {}: it is no file, as a wave needs", path.display());
+        }
+        for (index, (_, path)) in sockets.iter().enumerate() {
+            let is_card = index < count;
+            let kind = if is_card { SocketType::STREAM } else { SocketType::SEQPACKET };
+            let what = if is_card { "listen" } else { "listen for a wire" };
+            socket_file::check(path, kind).with_context(|| format!("cannot {what} at {}", path.display()))?;
+        }
+        Ok(())
     }
 }
 
@@ -321,7 +335,7 @@ pub fn run(options: &ServeOptions) -> Result<()> {
         world.capture(Port::Card(0), path)?;
     }
     world.leave_reset()?;
-    let server = Server::at(world, sockets, |line| output::write_error(format_args!("{line}")));
+    let server = Server::at(world, sockets, output::log);
     for (index, path) in options.sockets.iter().enumerate() {
         // Whoever has started it waits for this line.
         serve_line(format_args!("serving card {index} at {}", path.display()))

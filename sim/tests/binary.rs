@@ -86,10 +86,31 @@ fn numbers_that_no_run_can_use_are_refused_with_their_bounds() -> Result<()> {
         (&["bench", "--post-ns", "18446744073709552"], "0..=1000000000"),
         (&["bench", "--poll-ns", "1000000001"], "0..=1000000000"),
         (&["bench", "--regions", "513"], "1..=512"),
+        (&["demo", "--messages", "-1"], "1..=1000000"),
+        (&["bench", "--post-ns", "18446744073709551616"], "0..=1000000000"),
+        (&["bench", "--read-credits", "nan"], "1..=256"),
+        (&["demo", "--seed", "18446744073709551616"], "0..=18446744073709551615"),
+        (&["serve", "--socket", "card", "--delay-ns", "-1"], "0..=1000000000"),
+        // It is divided by four.
+        (&["differential", "--frames", "3"], "4..=18446744073709551615"),
     ] {
         let text = error_with_code(2, arguments)?;
         ensure!(text.contains(&format!("is not in {bounds}")), "{text}");
     }
+    Ok(())
+}
+
+/// Results of nothing would take the place of others, and a folder for results would be left behind.
+#[test]
+fn a_bench_that_measures_nothing_leaves_nothing() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let json = directory.path().join("new/bench.json").display().to_string();
+    let text = error_of(&["bench", "--only", "no such case", "--json", &json])?;
+    ensure!(text.contains("no case has `no such case` in its name"), "{text}");
+    for command in ["bench", "goodput"] {
+        error_of(&[command, "--config", "none.toml", "--json", &json])?;
+    }
+    ensure!(std::fs::read_dir(directory.path())?.next().is_none());
     Ok(())
 }
 

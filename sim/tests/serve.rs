@@ -19,7 +19,8 @@ use rnic_layout::registers::{
 use rnic_sim::foreign::Process;
 use rnic_stimulus::captures::{Capture, Trace};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{CWD, FileType, MemfdFlags, Mode, ftruncate, memfd_create, mknodat};
+use rustix::io::ioctl_fionbio;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, send,
@@ -302,6 +303,24 @@ fn a_card_has_one_client_at_a_time() -> Result<()> {
     Ok(())
 }
 
+/// Each client that has the card is cleaned up after, which takes a second where the simulation is slow.
+#[test]
+fn clients_that_come_and_go_hold_up_nobody() -> Result<()> {
+    let served = Served::start(1, &[])?;
+    {
+        let _starting = starting();
+        for _ in 0..100 {
+            drop(UnixStream::connect(&served.sockets[0])?);
+        }
+    }
+    let start = Instant::now();
+    ensure!(served.open(0)?.read(&REG_MAGIC)? == MAGIC);
+    ensure!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let said = served.end(0)?;
+    ensure!(said.starts_with("101 clients, "), "{said}");
+    Ok(())
+}
+
 #[test]
 fn two_cards_have_each_a_client() -> Result<()> {
     let served = Served::start(2, &["--loss", "0.1"])?;
@@ -358,7 +377,10 @@ fn an_option_that_is_wrong_is_named() -> Result<()> {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (first, second, file) = (path("first"), path("second"), path("file"));
     let (played, folder_name) = (format!("pcap:{file}"), folder.path().display().to_string());
+    let pipe = path("pipe");
+    let [wire_at_file, wire_at_second] = [&file, &second].map(|path| format!("seqpacket-listen:{path}"));
     std::fs::write(&file, "not a socket")?;
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0)?;
     for (code, arguments, expected) in [
         (2, &[][..], "--socket <PATH>"),
         (2, &["--socket", &first, "--wire", "tap"], "expected loop, none, seqpacket:PATH"),
@@ -379,7 +401,17 @@ fn an_option_that_is_wrong_is_named() -> Result<()> {
         (1, &["--socket", &first, "--wire", "pcap:/none"], "the other end of the wire: /none: No such file"),
         (1, &["--socket", &first, "--wire", &format!("pcap:{file}")], "neither pcap nor pcapng"),
         (1, &["--socket", &first, "--wire", "tap:lo"], "lo cannot be a TAP device"),
-        (1, &["--socket", &file], "cannot listen at "),
+        (1, &["--socket", &first, "--wire", "tap:rnic%d"], "a name has 1 to 15 bytes without %"),
+        (1, &["--socket", &first, "--wave", "/dev/null"], "it is no file, as a wave needs"),
+        (1, &["--socket", &first, "--wave", &pipe], "it is no file, as a wave needs"),
+        (1, &["--socket", &file], "there is another file, which is not replaced"),
+        (1, &["--socket", &folder_name], "there is another file, which is not replaced"),
+        (1, &["--socket", &path("none/first")], "there is no folder "),
+        (1, &["--socket", &path(&"n".repeat(120))], "and that of a socket has at most 107"),
+        (1, &["--socket", &first, "--wire", &wire_at_file], "cannot listen for a wire at "),
+        // Before anybody is awaited at the wire.
+        (1, &["--socket", &file, "--wire", &wire_at_second], "cannot listen at "),
+        (1, &["--socket", &first, "--pcap", &pipe], "it is a pipe that nobody reads"),
     ] {
         let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
         let output = command.arg("serve").args(arguments).output().context("rnic-sim")?;
@@ -581,6 +613,30 @@ fn a_server_outlives_its_standard_error() -> Result<()> {
         said.contains("card 0: 2 clients, ") && said.contains("standard error: 1 lines are lost"),
         "{said}"
     );
+    ensure!(child.wait()?.code() == Some(1) && !socket.exists());
+    Ok(())
+}
+
+/// Standard error is a pipe that is full, and nobody reads it.
+#[test]
+fn a_server_waits_for_no_reader_of_its_remarks() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("card");
+    let (_reader, mut writer) = std::io::pipe()?;
+    ioctl_fionbio(&writer, true)?;
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    ioctl_fionbio(&writer, false)?;
+    let mut child = start_silent(Stdio::piped(), writer.into(), &socket)?;
+    let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+    lines.next().context("a line")??;
+    let mut liar = UnixStream::connect(&socket)?;
+    liar.write_all(&[0; 16])?;
+    ensure!(liar.read(&mut [0])? == 0, "it is given up, which is remarked");
+    drop(liar);
+    ensure!(Card::open(&socket)?.read(&REG_MAGIC)? == MAGIC);
+    kill_process(Pid::from_child(&child), Signal::INT)?;
+    let said = lines.collect::<std::io::Result<Vec<String>>>()?.join("\n");
+    ensure!(said.contains("standard error: 1 lines are lost: nobody reads it"), "{said}");
     ensure!(child.wait()?.code() == Some(1) && !socket.exists());
     Ok(())
 }

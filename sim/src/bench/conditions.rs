@@ -1,6 +1,7 @@
 //! Conditions of the bench that may be worse than the standard ones: the link, the memory of the host, its software, and what it
 //! asks of the cards.
-use clap::{Args, value_parser};
+use crate::numbers::within;
+use clap::Args;
 use rnic_layout::limits::HOST_READ_TAGS_MAX;
 use rnic_machine::host::{HostOptions, LinkOptions};
 use rnic_stimulus::chance::Delay;
@@ -13,7 +14,7 @@ const NS: u64 = 1000;
 const SOFTWARE_NS_MAX: u64 = 1_000_000_000;
 
 /// Maximum of [`Conditions::regions`]: of 4,096 regions of a card, it has three such sets, or six if both directions are loaded.
-const REGIONS_MAX: i64 = 512;
+const REGIONS_MAX: u32 = 512;
 
 /// What may differ from the standard bench. The default differs in nothing.
 #[derive(Args, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,20 +30,20 @@ pub struct Conditions {
     #[arg(long)]
     pub read_tail: bool,
     /// Reads that the host has credits for.
-    #[arg(long, default_value_t = HOST_READ_TAGS_MAX, value_parser = value_parser!(u32).range(1..=i64::from(HOST_READ_TAGS_MAX)))]
+    #[arg(long, default_value_t = HOST_READ_TAGS_MAX, value_parser = within(1..=HOST_READ_TAGS_MAX))]
     pub read_credits: u32,
     /// Time that software takes to post one request, in nanoseconds; a second at most.
-    #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(..=SOFTWARE_NS_MAX))]
+    #[arg(long, default_value_t = 0, value_parser = within(0..=SOFTWARE_NS_MAX))]
     pub post_ns: u64,
     /// Time that software takes for each request or receive that has completed, in nanoseconds; a second at most.
-    #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(..=SOFTWARE_NS_MAX))]
+    #[arg(long, default_value_t = 0, value_parser = within(0..=SOFTWARE_NS_MAX))]
     pub poll_ns: u64,
     /// Load both directions at once, with queue pairs of their own. Rates are those of one direction, which shares its wire with
     /// the acknowledgements, or requests, of the other.
     #[arg(long)]
     pub both_ways: bool,
     /// Regions on each side that the messages use in turn: for their payload, for receives, and as remote memory.
-    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=REGIONS_MAX))]
+    #[arg(long, default_value_t = 1, value_parser = within(1..=REGIONS_MAX))]
     pub regions: u32,
 }
 

@@ -1,6 +1,6 @@
 //! The simulated machine on the command line.
-use anyhow::{Context, Result};
-use clap::{Parser, Subcommand, value_parser};
+use anyhow::{Context, Result, ensure};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use rnic_hdl::config::Config;
 use rnic_layout::wire::DropReason;
 use rnic_packet_path::differential;
@@ -8,6 +8,7 @@ use rnic_packet_path::path::{Stalls, build_model};
 use rnic_sim::bench::{self, goodput, neighbours};
 use rnic_sim::demo::{self, DemoOptions};
 use rnic_sim::files::{self, Named};
+use rnic_sim::numbers::{take_negative, within};
 use rnic_sim::output;
 use rnic_sim::peer::{self, PeerOptions};
 use rnic_sim::print_line;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use verilator_sys::{ModelOptions, Optimization};
 
 /// Most messages of the demo, which are all planned before the first is sent.
-const MESSAGES_MAX: i64 = 1_000_000;
+const MESSAGES_MAX: u32 = 1_000_000;
 
 /// Run generated cards under Verilator.
 #[derive(Parser)]
@@ -44,10 +45,10 @@ enum Command {
         #[arg(long, default_value = "build/demo")]
         out: PathBuf,
         /// Seed of messages, addresses, and the behaviour of the hosts.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = within(0..=u64::MAX))]
         seed: u64,
         /// Minimum number of messages between the two cards; a million at most.
-        #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=MESSAGES_MAX))]
+        #[arg(long, default_value_t = 10_000, value_parser = within(1..=MESSAGES_MAX))]
         messages: u32,
     },
     /// Measure how fast two cards move messages on the standard bench, how long one message takes, and how fast this is
@@ -63,7 +64,7 @@ enum Command {
         #[arg(long, default_value = "build/bench.json")]
         json: PathBuf,
         /// Seed of the behaviour of the hosts.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = within(0..=u64::MAX))]
         seed: u64,
         /// Only cases with this text in their name, for example `send_64_`.
         #[arg(long, default_value = "")]
@@ -83,7 +84,7 @@ enum Command {
         #[arg(long)]
         against: Vec<goodput::Curve>,
         /// Seed of losses and of the behaviour of the hosts.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = within(0..=u64::MAX))]
         seed: u64,
     },
     /// Measure what a queue pair keeps of the wire beside noisy neighbours.
@@ -92,7 +93,7 @@ enum Command {
         #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// Seed of the behaviour of the hosts.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = within(0..=u64::MAX))]
         seed: u64,
     },
     /// Compare the packet path with the software view of the contract on random frames.
@@ -101,10 +102,10 @@ enum Command {
         #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// Number of frames, divided evenly among the four combinations of stalls.
-        #[arg(long, default_value_t = 100_000)]
+        #[arg(long, default_value_t = 100_000, value_parser = within(4..=u64::MAX))]
         frames: u64,
         /// Seed of frames and stalls.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = within(0..=u64::MAX))]
         seed: u64,
     },
     /// Be the peer of a simulated card: the reference endpoint, behind the Unix socket that is standard input. It ends when the
@@ -116,7 +117,9 @@ enum Command {
 
 fn main() -> ExitCode {
     // What could not be printed is a failure of its own.
-    match run(Arguments::parse().command).and_then(|()| output::check()) {
+    let matches = take_negative(Arguments::command()).get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(arguments.command).and_then(|()| output::check()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::write_error(format_args!("error: {error:#}"));
@@ -140,9 +143,10 @@ fn run(command: Command) -> Result<()> {
         Command::Bench { config, quick, json, seed, only, conditions } => {
             let mut cases = bench::cases(quick);
             cases.retain(|case| case.name().contains(&only));
+            ensure!(!cases.is_empty(), "no case has `{only}` in its name");
+            let configs = config.iter().map(|path| read(path)).collect::<Result<Vec<Config>>>()?;
             check_results(&config, &json)?;
             let mut findings = bench::Findings { seed, conditions, ..bench::Findings::default() };
-            let configs = config.iter().map(|path| read(path)).collect::<Result<Vec<Config>>>()?;
             for config in &configs {
                 bench::run(config, &cases, &mut findings)?;
                 // Written after each width, so that the results are kept if a later width fails.
@@ -152,8 +156,9 @@ fn run(command: Command) -> Result<()> {
             Ok(())
         }
         Command::Goodput { config, json, against, seed } => {
+            let read_config = read(&config)?;
             check_results(std::slice::from_ref(&config), &json)?;
-            let points = goodput::run(&read(&config)?, &goodput::Against::points(&against), seed)?;
+            let points = goodput::run(&read_config, &goodput::Against::points(&against), seed)?;
             goodput::write(&points, &json)?;
             print_line!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
             Ok(())

@@ -403,8 +403,9 @@ impl Server {
             self.accepts_from = None;
             let place = &mut self.places[place];
             if place.client.is_none() {
-                place.client = Some(Client::new(connection));
                 place.summary.clients += 1;
+                // The card is not cleaned up after one that has left again, which would hold up those behind it.
+                place.client = (!connection.has_left()).then(|| Client::new(connection));
             } else {
                 place.strays.push_back(connection);
                 if place.strays.len() > STRAYS_MAX {

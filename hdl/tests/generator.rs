@@ -103,3 +103,29 @@ fn a_bad_setting_is_named_and_nothing_is_written() -> Result<()> {
     ensure!(output.status.code() == Some(2), "a configuration that is not there is refused too");
     Ok(())
 }
+
+/// A configuration is read, and no file is written in its place.
+#[test]
+fn no_file_of_the_card_replaces_its_configuration() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (out, config) = (directory.path().join("out"), directory.path().join("out/manifest.json"));
+    std::fs::create_dir(&out)?;
+    std::fs::copy(root().join("configs/w64.toml"), &config)?;
+    let output = rnic_gen(&config, &out.join("."))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(2) && error.contains("would be replaced by "), "{error}");
+    ensure!(std::fs::read(&config)? == std::fs::read(root().join("configs/w64.toml"))?);
+    ensure!(std::fs::read_dir(&out)?.count() == 1, "nothing was written");
+    Ok(())
+}
+
+#[test]
+fn an_error_that_cannot_be_printed_is_one_all_the_same() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let full = || std::fs::File::options().write(true).open("/dev/full");
+    let status = command(Path::new("none.toml"), directory.path()).stderr(full()?).status()?;
+    ensure!(status.code() == Some(2), "{status}");
+    let status = command(Path::new("w64"), directory.path()).stdout(full()?).stderr(full()?).status()?;
+    ensure!(status.code() == Some(1), "{status}");
+    Ok(())
+}

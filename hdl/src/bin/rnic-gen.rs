@@ -1,9 +1,11 @@
 //! Writes a card for a configuration: Verilog, constraints, C header, register manual and manifest.
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use rnic_hdl::config::Config;
 use rnic_hdl::generator::{self, Product};
-use std::io::{ErrorKind, Write, stdout};
+use std::fmt::Arguments;
+use std::fs::canonicalize;
+use std::io::{ErrorKind, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +15,7 @@ use std::process::ExitCode;
 /// bytes.
 #[derive(Parser)]
 #[command(version)]
-struct Arguments {
+struct CommandLine {
     /// The configuration: a file in TOML, or a preset, one for each width of the datapath: w64, w128, w256, w512.
     #[arg(long)]
     config: PathBuf,
@@ -28,25 +30,50 @@ const REFUSED: u8 = 2;
 const CLOSED_PIPE: u8 = 128 + 13;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = CommandLine::parse();
     let product = match read(&arguments.config) {
         Ok(product) => product,
         Err(error) => {
-            eprintln!("error: {}: {error:#}", arguments.config.display());
+            complain(format_args!("{}: {error:#}", arguments.config.display()));
             return ExitCode::from(REFUSED);
         }
     };
+    if let Err(error) = check(&product, &arguments) {
+        complain(format_args!("{error:#}"));
+        return ExitCode::from(REFUSED);
+    }
     match write(&product, &arguments.out).and_then(|lines| say(&lines)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            complain(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
+/// Prints an error, which nobody may read.
+fn complain(error: Arguments<'_>) {
+    let _ = writeln!(stderr(), "error: {error}");
+}
+
 fn read(path: &Path) -> Result<Product> {
     Ok(generator::generate(&Config::read(path)?)?)
+}
+
+/// Fails if the configuration is one of the files to write.
+fn check(product: &Product, CommandLine { config, out }: &CommandLine) -> Result<()> {
+    let Ok(config_file) = canonicalize(config) else { return Ok(()) };
+    for (name, _) in product.files() {
+        let path = out.join(name);
+        let is_same = canonicalize(&path).is_ok_and(|file| file == config_file);
+        ensure!(
+            !is_same,
+            "{} would be replaced by {}: name another directory",
+            config.display(),
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Writes the files, and returns a line about each.

@@ -21,10 +21,10 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["all", "json"])]
     watch: bool,
     /// Seconds between two looks.
-    #[arg(long, default_value_t = 1.0, requires = "watch", value_parser = parse_seconds)]
+    #[arg(long, default_value_t = 1.0, requires = "watch", value_parser = parse_seconds, allow_negative_numbers = true)]
     interval: f64,
     /// End after this many looks.
-    #[arg(long, requires = "watch", value_name = "LOOKS")]
+    #[arg(long, requires = "watch", value_name = "LOOKS", value_parser = parse_looks, allow_negative_numbers = true)]
     times: Option<u64>,
     /// Print JSON.
     #[arg(long)]
@@ -39,6 +39,11 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
         Ok(seconds) if (0.01..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
         _ => Err(format!("allowed are 0.01 to {INTERVAL_MAX}")),
     }
+}
+
+fn parse_looks(text: &str) -> Result<u64, String> {
+    let looks = text.parse().ok().filter(|&looks| looks > 0);
+    looks.ok_or_else(|| format!("allowed are 1 to {}", u64::MAX))
 }
 
 /// A counter with its value.

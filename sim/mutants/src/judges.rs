@@ -199,6 +199,18 @@ pub const JUDGES: &[Judge] = &[
         "a_cold_receive_queue_delays_no_other",
         "receive queues whose WQEs are not on the card",
     ),
+    judge_of(
+        "late-receives",
+        "refusals",
+        "late_receives_are_given_in_order",
+        "receives that come while SENDs wait for them",
+    ),
+    judge_of(
+        "room",
+        "refusals",
+        "room_that_is_left_comes_back",
+        "the smallest WRITEs, which leave the buffer one right behind the other",
+    ),
     judge_of("lives", "card", "numbers_are_reused_at_once", "queue pairs that are reset in full traffic"),
     judge_of(
         "runs",

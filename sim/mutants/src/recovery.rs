@@ -5,7 +5,10 @@
 //! completion or counter, but only how soon packets are dropped that nobody wants: `wqe_parse` begins nothing in an older epoch, and
 //! `segment` goes on with nothing of one, but `issue` sends no packet of one; `acknowledge` compares the attempt of an expiry, which
 //! changes only together with what is outstanding; `ack` and `kept_slots` compare generations, but a queue pair is reset only when its
-//! packets have left, and one that is held begins its row anew.
+//! packets have left, and one that is held begins its row anew. Others matter to a
+//! wider card only: `kept_slots` shows two slots at least, since one alone would be shown again and again until the host has given its
+//! successor, which takes cycles of `wqe_parse` that a card of 64 bits has to spare; the `tally` of packets counts two in a row, but
+//! frames end in consecutive cycles only where a frame is one beat, and responder and requester take a token in three.
 use crate::card::{Text, signal};
 use crate::{Fault, Kind, Place, Site};
 
@@ -333,7 +336,7 @@ pub const FAULTS: &[Fault] = &[
         Kind::WrongField,
         ("wqe_parse", "decide_ahead", "(decide_is_replay && ((@) >> 23) != 24'h0) ? 24'h0 : (@)"),
         "what is acknowledged of a message is sent again",
-        "losses",
+        "twofold",
     ),
     signal(
         "cursor-goes-back-in-a-wait",
@@ -405,6 +408,24 @@ pub const FAULTS: &[Fault] = &[
         Kind::OffByOne,
         ("kept_slots", "place_of_index_2", "shown_tx_beat[33:18] + {12'h0, position} + 16'h1"),
         "each slot that is shown again is the one after it",
+        "holds",
+    ),
+    signals(
+        "row-of-another",
+        Kind::WrongField,
+        (
+            "kept_slots",
+            &[
+                "is_of_queue_pair",
+                "is_of_queue_pair_2",
+                "is_of_queue_pair_3",
+                "is_of_queue_pair_4",
+                "is_of_queue_pair_5",
+                "is_of_queue_pair_6",
+            ],
+            "{rows_read_data[4:0], 5'h0}",
+        ),
+        "slots that were kept for a queue pair are shown to another",
         "holds",
     ),
     // Issue.
@@ -549,12 +570,26 @@ pub const FAULTS: &[Fault] = &[
         "replies leave behind responses that stand for them",
         "duplicates",
     ),
+    signal(
+        "one-withdrawn",
+        Kind::OffByOne,
+        ("ack", "ended", "closings_tx_valid ? ended_of_one : {5'h1, withdrawn_beat[17:0]}"),
+        "of several duplicates that get no answer, all but one are awaited for ever",
+        "duplicates",
+    ),
     // Replays.
     signal(
         "noted-never-full",
         Kind::Lost,
         ("request_table", "noted_after_is_full", "noted_requests_read_data[5]"),
         "requests are forgotten after each sixteenth",
+        "duplicates",
+    ),
+    signal(
+        "replay-of-overwritten-slot",
+        Kind::OffByOne,
+        ("replay_table", "slot_value", "difference[3:0] + 4'h1"),
+        "a replay goes on though a new request has taken its slot",
         "duplicates",
     ),
     signal(
@@ -647,6 +682,13 @@ pub const FAULTS: &[Fault] = &[
     ),
     // Park.
     signal(
+        "read-while-passing-missed",
+        Kind::Lost,
+        ("park", "action_of_was_woken", "1'b0"),
+        "a read that completes while its list is tried is not seen",
+        "late-receives",
+    ),
+    signal(
         "asleep-not-woken",
         Kind::Lost,
         ("park", "action_of_tries_again", "action_of_fails && lists_list[28]"),
@@ -654,11 +696,25 @@ pub const FAULTS: &[Fault] = &[
         "cold",
     ),
     signal(
+        "pass-not-counted",
+        Kind::Lost,
+        ("park", "action_of_pass", "lists_list[29]"),
+        "turns of a pass that has failed go on",
+        "late-receives",
+    ),
+    signal(
         "parked-are-passed",
         Kind::NoWait,
         ("park", "action_of_appends", "action_of_is_new && !event_register[26] && action_of_lacks"),
         "packets pass others of their ring that are parked",
         "cold",
+    ),
+    signal(
+        "new-link-missed",
+        Kind::NoWait,
+        ("lists", "behind", "links_read_data"),
+        "the link that the event before has written is not seen",
+        "late-receives",
     ),
     signal(
         "new-list-missed",
@@ -678,7 +734,21 @@ pub const FAULTS: &[Fault] = &[
         "the entry of a packet that was parked is lost",
         "flood",
     ),
+    signal(
+        "pause-without-end",
+        Kind::Lost,
+        ("pause", "is_over", "1'b0"),
+        "a pause of admission never ends",
+        "late-receives",
+    ),
     // Shares.
+    signal(
+        "share-of-room-missed",
+        Kind::NoWait,
+        ("tally_11", "is_same", "1'b0"),
+        "of two payloads in a row one does not count",
+        "room",
+    ),
     // Turns.
     signal(
         "turn-of-one-lap",

@@ -36,7 +36,9 @@ pub(crate) fn answered(rig: &mut Rig) -> Result<()> {
     }
     messages_again(rig).context("SENDs and WRITEs that come again behind READs")?;
     going_back(rig).context("a peer that goes back twice")?;
-    slots_are_used_again(rig).context("READs beside a long one")?;
+    for new in [2, 4] {
+        slots_are_used_again(rig, new).with_context(|| format!("a long READ again, and {new} new ones"))?;
+    }
     not_counted(rig).context("a replay beside new READs")?;
     for (depth, slots) in [(3, 4), (4, 4), (5, 8), (9, 16)] {
         as_many_as_slots(rig, depth, slots).with_context(|| format!("{depth} READs in flight"))?;
@@ -143,24 +145,26 @@ fn messages_again(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// The peer asks for two long READs again, and in the middle of the answer for the second half of the first, and for the second.
+/// The peer asks for three long READs again, and in the middle of the answer for the second half of the first, and for the others: so
+/// that two answers that are under way get no end.
 fn going_back(rig: &mut Rig) -> Result<()> {
     let window = rig.domain.share(WINDOW_BYTES, RemoteRights::ALL)?;
     let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| (place * 31 / 3) as u8).collect();
     window.write(0, &bytes)?;
     let asker = Asker::connect(rig, IPV4, Pmtu::Bytes256, window.remote(), DEPTH)?;
     let count = WINDOW_BYTES.div_ceil(256) as u32;
-    let next = (FIRST_PSN + count) & 0xff_ffff;
-    let both = [asker.read(FIRST_PSN, 0, WINDOW_BYTES), asker.read(next, 0, WINDOW_BYTES)];
-    let mut expected = responses(FIRST_PSN, 1, &bytes, 256);
-    expected.extend(responses(next, 2, &bytes, 256));
-    let said = asker.ask(rig, &both, 2 * count as usize)?;
+    let psn_of = |number: u32| (FIRST_PSN + number * count) & 0xff_ffff;
+    let all = [0, 1, 2].map(|number| asker.read(psn_of(number), 0, WINDOW_BYTES));
+    let answers = |numbers: std::ops::Range<u32>| -> Vec<Said> {
+        numbers.flat_map(|number| responses(psn_of(number), 3, &bytes, 256)).collect()
+    };
+    let said = asker.ask(rig, &all, 3 * count as usize)?;
     // An MSN counts what was accepted when its response was made.
     let plain = |said: &[Said]| said.iter().map(|said| (said.0, said.1, said.3.clone())).collect::<Vec<_>>();
-    ensure!(plain(&said) == plain(&expected), "the first answers");
+    ensure!(plain(&said) == plain(&answers(0..3)), "the first answers");
 
-    // Both again, and when the answer has begun, from its middle.
-    rig.send(&both);
+    // All again, and when the answer has begun, from its middle. The card has made 128 responses by then at most.
+    rig.send(&all);
     let mut said = Vec::new();
     rig.wait("the first answers", |rig| {
         said.extend(asker.heard(rig)?);
@@ -169,10 +173,10 @@ fn going_back(rig: &mut Rig) -> Result<()> {
     let half = count / 2;
     let middle = (FIRST_PSN + half) & 0xff_ffff;
     let skipped = half as usize * 256;
-    let again = [asker.read(middle, skipped, WINDOW_BYTES - skipped), both[1].clone()];
+    let again = [asker.read(middle, skipped, WINDOW_BYTES - skipped), all[1].clone(), all[2].clone()];
     rig.send(&again);
-    let mut rest = responses(middle, 2, &bytes[skipped..], 256);
-    rest.extend(responses(next, 2, &bytes, 256));
+    let mut rest = responses(middle, 3, &bytes[skipped..], 256);
+    rest.extend(answers(1..3));
     rig.wait("the last answer", |rig| {
         said.extend(asker.heard(rig)?);
         Ok(said.ends_with(&rest).then_some(()))
@@ -181,12 +185,9 @@ fn going_back(rig: &mut Rig) -> Result<()> {
     rig.idle(100);
     ensure!(asker.heard(rig)?.is_empty(), "nothing follows the second answer");
     let begun = said.len() - rest.len();
-    // The first may have been over before the peer asked the second time.
-    let mut before = responses(FIRST_PSN, 2, &bytes, 256);
-    before.extend(responses(next, 2, &bytes, 256));
-    same(&said[..begun], &before[..begun.min(before.len())])
-        .context("the first answer, as far as it came")?;
-    acknowledged(rig, &asker, next + count, 3)
+    ensure!(begun < 2 * count as usize, "{begun} packets came before the second answer");
+    same(&said[..begun], &answers(0..2)[..begun]).context("the first answer, as far as it came")?;
+    acknowledged(rig, &asker, psn_of(3), 4)
 }
 
 /// A WRITE with this PSN is acknowledged: no answer is awaited that never comes.
@@ -198,8 +199,9 @@ fn acknowledged(rig: &mut Rig, asker: &Asker, psn: u32, msn: u32) -> Result<()> 
 }
 
 /// A READ that waits behind another one is asked again: it is answered once. Then the first of them is asked again, and while that is
-/// answered as many new ones come as there are slots: the last one takes its slot, and ends the second answer.
-fn slots_are_used_again(rig: &mut Rig) -> Result<()> {
+/// answered new ones come. With the second of these there are as many as there are slots, and the second answer comes to its end; the
+/// third one takes its slot, and ends the second answer.
+fn slots_are_used_again(rig: &mut Rig, new: u32) -> Result<()> {
     let window = rig.domain.share(WINDOW_BYTES, RemoteRights::ALL)?;
     let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| (place * 47 / 3) as u8).collect();
     window.write(0, &bytes)?;
@@ -215,11 +217,11 @@ fn slots_are_used_again(rig: &mut Rig) -> Result<()> {
     let plain = |said: &[Said]| said.iter().map(|said| (said.0, said.1, said.3.clone())).collect::<Vec<_>>();
     ensure!(plain(&said) == plain(&expected), "{}", shown(&said[count as usize - 1..]));
 
-    // Of four slots, the first new one takes an empty one, and the third that of the long READ.
-    let frames: Vec<_> = std::iter::once(long).chain((1..5).map(short)).collect();
+    // Of four slots, the first new ones take the empty ones, and the third that of the long READ.
+    let frames: Vec<_> = std::iter::once(long).chain((1..=new).map(short)).collect();
     rig.send(&frames);
     let mut said = Vec::new();
-    let last = answer(4, 6);
+    let last = answer(new, new + 2);
     rig.wait("the last answer", |rig| {
         said.extend(asker.heard(rig)?);
         Ok(plain(&said).ends_with(&plain(&last)).then_some(()))
@@ -227,16 +229,20 @@ fn slots_are_used_again(rig: &mut Rig) -> Result<()> {
     .with_context(|| shown(&said[said.len().saturating_sub(6)..]))?;
     rig.idle(100);
     ensure!(asker.heard(rig)?.is_empty(), "something follows the last answer");
-    let answers: Vec<Said> = (1..5).flat_map(|number| answer(number, number + 2)).collect();
+    let answers: Vec<Said> = (1..=new).flat_map(|number| answer(number, number + 2)).collect();
     let again: Vec<Said> = said
         .iter()
         .filter(|said| !plain(&answers).contains(&(said.0, said.1, said.3.clone())))
         .cloned()
         .collect();
     ensure!(said.len() - again.len() == answers.len(), "each new one is answered once");
-    ensure!(again.len() < count as usize, "the second answer of the long READ came to its end");
+    ensure!(
+        (again.len() == count as usize) == (new == 2),
+        "{} packets of the second answer came",
+        again.len()
+    );
     ensure!(plain(&again) == plain(&expected)[..again.len()], "the second answer, as far as it came");
-    acknowledged(rig, &asker, FIRST_PSN + count + 5, 7)
+    acknowledged(rig, &asker, FIRST_PSN + count + new + 1, new + 3)
 }
 
 /// With one READ in flight: the peer asks for one again, has it, and asks for the next while the card repeats it.

@@ -17,7 +17,10 @@
 //! * [`holds`]: what a send queue holds back until the peer has answered, and what it asks an answer for;
 //! * [`silence`]: peers that do not answer;
 //! * [`cold`]: receive queues whose WQEs are not on the card, one of them flooded;
+//! * [`kept`]: slots that the card keeps of send queues that wait;
+//! * [`late_receives`]: receives that a slow host gives while the SENDs wait that take them;
 //! * [`rings`]: send queues filled in all ways, and WQEs whose lengths contradict each other;
+//! * [`room`]: the share of the request buffer that a queue pair has;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`recovery`]: packets that the wire loses, and that the card sends again;
 //! * [`twofold`]: two causes at once, of which neither may hide the other;
@@ -45,6 +48,8 @@ mod given_back;
 mod holds;
 mod interpose;
 mod interrupts;
+mod kept;
+mod late_receives;
 mod legal;
 mod middle;
 mod numbers;
@@ -59,6 +64,7 @@ mod reports;
 mod responses;
 mod rig;
 mod rings;
+mod room;
 mod scatter_gather;
 mod shared;
 mod silence;
@@ -167,6 +173,7 @@ fn no_event_of_an_object_comes_after_its_end(width_bits: u32) -> Result<()> {
 
 fn what_must_wait_is_held_back(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 10)?;
+    kept::of_two_queue_pairs(&mut rig)?;
     holds::what_must_wait(&mut rig)?;
     rig.finish()?;
     let mut rig = Rig::with_late_writes(width_bits, 10)?;
@@ -299,6 +306,14 @@ fn a_cold_receive_queue_delays_no_other(width_bits: u32) -> Result<()> {
     on_ideal_host(width_bits, 18, cold::receives)
 }
 
+fn room_that_is_left_comes_back(width_bits: u32) -> Result<()> {
+    on_ideal_host(width_bits, 29, room::comes_back)
+}
+
+fn late_receives_are_given_in_order(width_bits: u32) -> Result<()> {
+    on_ideal_host(width_bits, 28, late_receives::are_given_in_order)
+}
+
 fn a_flooded_queue_pair_takes_its_share_only(width_bits: u32) -> Result<()> {
     on_ideal_host(width_bits, 19, cold::floods)
 }
@@ -398,6 +413,8 @@ at_both_widths! {
     a_host_that_takes_no_writes_leaves_room_for_responses: a_host_that_takes_no_writes_leaves_room_for_responses_at_64_bits, a_host_that_takes_no_writes_leaves_room_for_responses_at_512_bits;
     frames_to_nobody_hold_no_room: frames_to_nobody_hold_no_room_at_64_bits, frames_to_nobody_hold_no_room_at_512_bits;
     a_host_that_takes_no_writes_leaves_room_for_others: a_host_that_takes_no_writes_leaves_room_for_others_at_64_bits, a_host_that_takes_no_writes_leaves_room_for_others_at_512_bits;
+    late_receives_are_given_in_order: late_receives_are_given_in_order_at_64_bits, late_receives_are_given_in_order_at_512_bits;
+    room_that_is_left_comes_back: room_that_is_left_comes_back_at_64_bits, room_that_is_left_comes_back_at_512_bits;
     a_cold_receive_queue_delays_no_other: a_cold_receive_queue_delays_no_other_at_64_bits, a_cold_receive_queue_delays_no_other_at_512_bits;
     everything_is_executed_once_whatever_the_wire_does: everything_is_executed_once_whatever_the_wire_does_at_64_bits, everything_is_executed_once_whatever_the_wire_does_at_512_bits;
     what_is_lost_is_sent_again: what_is_lost_is_sent_again_at_64_bits, what_is_lost_is_sent_again_at_512_bits;

@@ -1,15 +1,15 @@
 //! Slots that the card keeps of send queues that wait for their READs: each queue pair sends its own. The test plays the peers.
-use crate::rig::{IPV4, Rig, path_to_card};
+use crate::own_reads::response;
+use crate::rig::{IPV4, Rig};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::{Init, ReadyToSend};
 use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendOptions, SendRequest};
-use rnic_endpoint::packet::Packet;
-use rnic_layout::opcode::{Operation as Op, Transport};
+use rnic_layout::opcode::Operation;
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_layout::wire::extended::{AethRepr, RethRepr};
-use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
+use rnic_layout::wire::extended::RethRepr;
+use rnic_layout::wire::{ExtendedRepr, PacketRepr};
 
 /// QPNs of the peers.
 const PEERS: [u32; 2] = [0x3c, 0x3d];
@@ -77,11 +77,8 @@ impl Reader {
     }
 
     fn answer(&self, rig: &Rig, number: u32) {
-        let opcode = Transport::Rc.base() | Op::ReadResponseOnly.code();
-        let bth = BthRepr::new(opcode, self.queue_pair.number(), self.first_psn.add(number));
-        let aeth = AethRepr { syndrome: ACK, msn: Psn::wrapping(number + 1) };
-        let response = Packet::new(bth, vec![ExtendedRepr::Aeth(aeth)], self.contents(number));
-        rig.send(&[response.frame(&path_to_card(IPV4), 1)]);
+        let (qp_number, psn) = (self.queue_pair.number(), self.first_psn.add(number));
+        rig.send(&[response(qp_number, Operation::ReadResponseOnly, psn, ACK, self.contents(number))]);
     }
 }
 

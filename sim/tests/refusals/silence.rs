@@ -1,16 +1,15 @@
 //! Peers that do not answer: the timer ends their queue pair, after its retries, and nobody else's.
-use crate::rig::{IPV4, PEER_FIRST, PEER_KEY, Rig, path_to_card};
+use crate::own_reads::response;
+use crate::rig::{IPV4, PEER_FIRST, PEER_KEY, Rig};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendOptions, SendRequest};
-use rnic_endpoint::packet::Packet;
-use rnic_layout::opcode::{Operation, Transport};
+use rnic_layout::opcode::Operation;
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::REG_TIMER_UNIT;
-use rnic_layout::wire::extended::AethRepr;
-use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
+use rnic_layout::wire::PacketRepr;
 use rnic_machine::host::{Bar as Window, HostOptions};
 use rnic_stimulus::chance::Delay;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +27,7 @@ const UNIT: u64 = 1024;
 const REPORT: Duration = Duration::from_micros(20);
 /// What a slow host takes for a read.
 const SLOW_READ: Duration = Duration::from_micros(80);
-const SLOW: Delay = Delay::nanoseconds(80_000);
+const SLOW: Delay = Delay::nanoseconds(SLOW_READ.as_nanos() as u64);
 
 /// Longest time in which nothing is in flight.
 const IDLE: Duration = Duration::from_micros(200);
@@ -134,10 +133,9 @@ impl Play<'_> {
 
     /// The peer acknowledges this request after all.
     fn answers_one(&self, number: u32) {
-        let operation = Transport::Rc.base() | Operation::Acknowledge.code();
-        let bth = BthRepr::new(operation, self.silent.number(), self.first_psn.add(number));
-        let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 0x1f, msn: Psn::wrapping(1) });
-        self.rig.send(&[Packet::new(bth, vec![aeth], vec![]).frame(&path_to_card(IPV4), 3)]);
+        let psn = self.first_psn.add(number);
+        let ack = response(self.silent.number(), Operation::Acknowledge, psn, 0x1f, vec![]);
+        self.rig.send(&[ack]);
     }
 
     /// Packets that the silent peer has heard more than once.

@@ -1,20 +1,19 @@
 //! Two causes at once, with the card as requester: a NAK and an ACK of all before the next turn, a loss behind a loss, RNR NAKs one
 //! after the other, an ACK of what is being sent again, a host read that fails behind slots that
 //! are kept, and an ACK in each cycle around an expiry. The test plays the peer.
-use crate::rig::{IPV4, Rig, path_to_card};
+use crate::own_reads::response;
+use crate::rig::{IPV4, Rig};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendOptions, SendRequest};
-use rnic_endpoint::packet::Packet;
 use rnic_layout::limits::RING_LOG2_MIN;
-use rnic_layout::opcode::{Operation as Op, Transport, lookup};
+use rnic_layout::opcode::{Operation as Op, lookup};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::REG_TIMER_UNIT;
 use rnic_layout::syndrome::rnr_timer_us;
-use rnic_layout::wire::extended::AethRepr;
-use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
+use rnic_layout::wire::{ExtendedRepr, PacketRepr};
 use rnic_machine::host::{Bar as Window, HostOptions};
 use rnic_stimulus::chance::Delay;
 
@@ -108,11 +107,7 @@ impl Asked {
 
     /// A response. Those that carry an AETH have this syndrome.
     fn response(&self, operation: Op, number: u32, syndrome: u8, payload: Vec<u8>) -> Vec<u8> {
-        let opcode = Transport::Rc.base() | operation.code();
-        let bth = BthRepr::new(opcode, self.queue_pair.number(), self.first_psn.add(number));
-        let aeth = ExtendedRepr::Aeth(AethRepr { syndrome, msn: Psn::ZERO });
-        let headers = if operation == Op::ReadResponseMiddle { vec![] } else { vec![aeth] };
-        Packet::new(bth, headers, payload).frame(&path_to_card(IPV4), 1)
+        response(self.queue_pair.number(), operation, self.first_psn.add(number), syndrome, payload)
     }
 
     fn ack(&self, number: u32, syndrome: u8) -> Vec<u8> {

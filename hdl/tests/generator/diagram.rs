@@ -6,27 +6,36 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// A box of the drawing: its title, the instances that it stands for, and its place in columns and rows.
-struct Block(&'static str, &'static [&'static str], f64, f64);
+/// A box of the drawing, the instances that it stands for, and its place.
+struct Block {
+    title: &'static str,
+    instances: &'static [&'static str],
+    column: f64,
+    row: f64,
+}
 
 const BLOCKS: [Block; 16] = [
-    Block("control", &["control"], 0.0, 0.2),
-    Block("bus master gate", &["bus_master_gate"], 0.0, 2.0),
-    Block("host reader", &["host_reader"], 1.0, 0.2),
-    Block("completions, events", &["complete"], 1.0, 2.0),
-    Block("host writer", &["host_writer", "write_failures"], 1.0, 3.2),
-    Block("regions", &["requester_region_mux", "requester_regions"], 2.0, -0.4),
-    Block("requester", &["requester"], 2.1, 0.85),
-    Block("responder", &["responder"], 1.95, 1.9),
-    Block("regions", &["responder_regions"], 2.0, 3.8),
-    Block("gather", &["gather_mux", "gather"], 3.0, 0.2),
-    Block("place", &["place_mux", "place"], 3.0, 3.2),
-    Block("address vector", &["address_vector"], 4.0, 0.2),
-    Block("receive", &["receive"], 4.0, 3.2),
-    Block("assemble", &["assemble"], 5.0, 0.2),
-    Block("to the MAC", &["exit", "mac_transmit"], 6.0, 0.2),
-    Block("from the MAC", &["mac_receive", "entry"], 6.0, 3.2),
+    block("control", &["control"], 0.0, 0.2),
+    block("bus master gate", &["bus_master_gate"], 0.0, 2.0),
+    block("host reader", &["host_reader"], 1.0, 0.2),
+    block("completions, events", &["complete"], 1.0, 2.0),
+    block("host writer", &["host_writer", "write_failures"], 1.0, 3.2),
+    block("regions", &["requester_region_mux", "requester_regions"], 2.0, -0.4),
+    block("requester", &["requester"], 2.1, 0.85),
+    block("responder", &["responder"], 1.95, 1.9),
+    block("regions", &["responder_regions"], 2.0, 3.8),
+    block("gather", &["gather_mux", "gather"], 3.0, 0.2),
+    block("place", &["place_mux", "place"], 3.0, 3.2),
+    block("address vector", &["address_vector"], 4.0, 0.2),
+    block("receive", &["receive"], 4.0, 3.2),
+    block("assemble", &["assemble"], 5.0, 0.2),
+    block("to the MAC", &["exit", "mac_transmit"], 6.0, 0.2),
+    block("from the MAC", &["mac_receive", "entry"], 6.0, 3.2),
 ];
+const fn block(title: &'static str, instances: &'static [&'static str], column: f64, row: f64) -> Block {
+    Block { title, instances, column, row }
+}
+
 /// Instances without a stream to another one.
 const NOT_DRAWN: [&str; 3] = ["drained", "counters", "pool_levels"];
 /// The block whose streams are a dot in the box at their other end, as it writes to most of them.
@@ -42,8 +51,7 @@ const LANE: f64 = 5.0;
 
 impl Block {
     fn centre(&self) -> (f64, f64) {
-        let Block(_, _, column, row) = self;
-        (MARGIN.0 + column * PITCH.0 + BOX.0 / 2.0, MARGIN.1 + row * PITCH.1 + BOX.1 / 2.0)
+        (MARGIN.0 + self.column * PITCH.0 + BOX.0 / 2.0, MARGIN.1 + self.row * PITCH.1 + BOX.1 / 2.0)
     }
 }
 
@@ -67,7 +75,7 @@ fn instances(verilog: &str) -> Vec<(&str, Vec<(&str, &str)>)> {
 /// The streams from block to block, each with its ports at the second one.
 fn streams(verilog: &str) -> BTreeMap<(usize, usize), Vec<String>> {
     let instances = instances(verilog);
-    let block_of = |name: &str| BLOCKS.iter().position(|block| block.1.contains(&name));
+    let block_of = |name: &str| BLOCKS.iter().position(|block| block.instances.contains(&name));
     for (name, _) in &instances {
         assert!(block_of(name).is_some() || NOT_DRAWN.contains(name), "{name} has no place in the drawing");
     }
@@ -117,8 +125,8 @@ fn drawing(verilog: &str) -> String {
             y1 + dy,
             x2 + dx,
             y2 + dy,
-            BLOCKS[from].0,
-            BLOCKS[to].0,
+            BLOCKS[from].title,
+            BLOCKS[to].title,
             ports.join(", "),
         )
         .expect("a String takes any text");
@@ -135,7 +143,7 @@ fn drawing(verilog: &str) -> String {
             BOX.0,
             BOX.1,
             y + 5.0,
-            block.0,
+            block.title,
             if is_set_up { &dot } else { "" },
         )
         .expect("a String takes any text");
@@ -154,6 +162,6 @@ fn the_picture_shows_the_streams_of_the_card() {
     let drawn = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == drawn,
-        "docs/card.svg is out of date: RNIC_BLESS=1 cargo test -p rnic-hdl --test diagram"
+        "docs/card.svg is out of date: RNIC_BLESS=1 cargo test -p rnic-hdl --test generator"
     );
 }

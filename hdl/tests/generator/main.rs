@@ -1,4 +1,6 @@
 //! `rnic-gen` as its users meet it.
+mod diagram;
+
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
 use rnic_hdl::generator;

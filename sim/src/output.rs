@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// # Errors
 /// If it does not in this time, as a pipe that nobody reads.
 fn await_reader(output: impl AsFd, limit: Duration) -> io::Result<()> {
-    let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
+    let limit = Timespec::try_from(limit).expect("it is short");
     match poll(&mut [PollFd::new(&output, PollFlags::OUT)], Some(&limit)) {
         Ok(0) => Err(io::Error::new(ErrorKind::WouldBlock, "nobody reads it")),
         // The write tells what else is wrong.

@@ -3,7 +3,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use rnic_hdl::config::Config;
 use rnic_hdl::generator::{self, Product};
-use std::fmt::Arguments;
+use std::fmt::Display;
 use std::fs::canonicalize;
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// bytes.
 #[derive(Parser)]
 #[command(version)]
-struct CommandLine {
+struct Arguments {
     /// The configuration: a file in TOML, or a preset, one for each width of the datapath: w64, w128, w256, w512.
     #[arg(long)]
     config: PathBuf,
@@ -30,7 +30,7 @@ const REFUSED: u8 = 2;
 const CLOSED_PIPE: u8 = 128 + 13;
 
 fn main() -> ExitCode {
-    let arguments = CommandLine::parse();
+    let arguments = Arguments::parse();
     let product = match read(&arguments.config) {
         Ok(product) => product,
         Err(error) => {
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints an error, which nobody may read.
-fn complain(error: Arguments<'_>) {
+fn complain(error: impl Display) {
     let _ = writeln!(stderr(), "error: {error}");
 }
 
@@ -61,7 +61,7 @@ fn read(path: &Path) -> Result<Product> {
 }
 
 /// Fails if the configuration is one of the files to write.
-fn check(product: &Product, CommandLine { config, out }: &CommandLine) -> Result<()> {
+fn check(product: &Product, Arguments { config, out }: &Arguments) -> Result<()> {
     let Ok(config_file) = canonicalize(config) else { return Ok(()) };
     for (name, _) in product.files() {
         let path = out.join(name);

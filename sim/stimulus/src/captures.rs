@@ -121,7 +121,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Waits until a pipe takes more. Returns whether it does before the deadline.
 fn takes_more(file: &File, deadline: Instant) -> bool {
     let left = deadline.saturating_duration_since(Instant::now());
-    let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+    let left = Timespec::try_from(left).expect("it is short");
     matches!(poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&left)), Ok(1..))
 }
 
@@ -299,7 +299,6 @@ mod tests {
         ensure!(outcome.is_err() && start.elapsed() < 20 * PATIENCE, "{:?}", start.elapsed());
         drop((trace, reader));
 
-        let path = path.clone();
         let name = path.clone();
         let copy = std::thread::spawn(move || std::fs::read(name));
         let mut trace = loop {

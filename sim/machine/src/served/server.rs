@@ -301,7 +301,7 @@ impl Server {
         };
         let attends = self.attends_at.map(|time| time.saturating_duration_since(now));
         let timeout = [timeout, refuge, attends].into_iter().flatten().min();
-        let timeout = timeout.map(|time| Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() });
+        let timeout = timeout.map(|time| Timespec::try_from(time).expect("a timeout fits"));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),

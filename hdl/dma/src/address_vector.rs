@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Latency 3 cycles from a request to `token`, a token every second cycle; payload one beat a cycle, dropped or not. A packet with
-//! payload waits behind payload that is dropped, one cycle longer than that takes.
+//! payload waits behind payload that is dropped, and goes on in the cycle after its last beat.
 //!
 //! A reply and a request at a time, of which the reply goes first; then two more requests, one of an older generation:
 //! ```text
@@ -33,9 +33,8 @@
 //!    was taken before, or in the same cycle, leaves with the path that it had.
 //! 5. A request also gets the AckReq bit if `asks_if_newest` is set and its queue pair has issued nothing after it when it is taken.
 //!    So the last packet that leaves always asks for an acknowledgement, whatever becomes of WQEs posted after it (protocol 2.4).
-//!
-//! 6. The payload of a packet is there when its `token` is, and has no gap, as that of gather has none: a frame that has begun cannot
-//!    wait until that of packets before it is dropped.
+//! 6. The payload of a packet follows its `token` after two cycles at most, and has no gap if that of gather has none. A frame that
+//!    has begun cannot wait until payload of packets before it is dropped.
 //!
 //! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::{Memory, Storage};

@@ -1,14 +1,14 @@
 //! Faults of what recovers from loss: timers, retries, going back, duplicates and replays; and of what holds packets and messages
 //! back: kept slots, parking, shares and turns.
 //!
-//! Some guards have no fault here, since another one makes the same decision later, so that a fault of one alone changes no frame,
-//! completion or counter, but only how soon packets are dropped that nobody wants: `wqe_parse` begins nothing in an older epoch, and
-//! `segment` goes on with nothing of one, but `issue` sends no packet of one; `acknowledge` compares the attempt of an expiry, which
-//! changes only together with what is outstanding; `ack` and `kept_slots` compare generations, but a queue pair is reset only when its
-//! packets have left, and one that is held begins its row anew. Others matter to a
-//! wider card only: `kept_slots` shows two slots at least, since one alone would be shown again and again until the host has given its
-//! successor, which takes cycles of `wqe_parse` that a card of 64 bits has to spare; the `tally` of packets counts two in a row, but
-//! frames end in consecutive cycles only where a frame is one beat, and responder and requester take a token in three.
+//! Some guards have no fault here, since another one makes the same decision later, so that a fault of one alone changes no
+//! frame, completion or counter, but only how soon packets are dropped that nobody wants: `wqe_parse` begins nothing in an older
+//! epoch, and `segment` goes on with nothing of one, but `issue` sends no packet of one; `acknowledge` compares the attempt of an
+//! expiry, which changes only together with what is outstanding; `ack` and `kept_slots` compare generations, but a queue pair is
+//! reset only when its packets have left, and one that is held begins its row anew. Others matter to a wider card only:
+//! `kept_slots` shows two slots at least, since one alone would be shown again and again until the host has given its successor,
+//! which takes cycles of `wqe_parse` that a card of 64 bits has to spare; the `tally` of packets counts two in a row, but frames
+//! end in consecutive cycles only where a frame is one beat, and responder and requester take a token in three.
 use crate::card::{Text, signal};
 use crate::{Fault, Kind, Place, Site};
 

@@ -167,9 +167,14 @@ impl Client {
         if !self.process.is_current() {
             return ServerError::Forked;
         }
-        // The server sees the end at once, also while other handles of the socket exist.
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        self.close();
         self.fault.get_or_insert(error).clone()
+    }
+
+    /// Ends the connection. The server sees it at once, also while other handles of the socket exist: a process that another thread
+    /// starts has one until it runs its program.
+    fn close(&self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
     /// Remembers the refusal of an access that cannot report it.
@@ -452,6 +457,15 @@ impl Client {
         let is_end = matches!(error, Errno::PIPE | Errno::CONNRESET);
         let why = std::io::Error::from(error).to_string();
         self.fail(if is_end { ServerError::Closed { what } } else { ServerError::Lost { what, why } })
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The socket of a child that was forked is that of its parent.
+        if self.process.is_current() {
+            self.close();
+        }
     }
 }
 

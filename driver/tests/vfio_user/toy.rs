@@ -1,13 +1,14 @@
 //! A toy device behind the server of the crate `vfio_user`, which shares no code with this driver.
 
-use crate::forked::in_forked_process;
+use crate::forked::{beside_forked_process, in_forked_process};
 use crate::{impatient, options};
 use rnic_driver::function::{DOORBELL_BAR, REGISTER_BAR};
 use rnic_driver::vfio_user::{ConnectOptions, VfioUserFunction};
 use rnic_driver::{Device, Error, Function, FunctionError, Memory, Options, Purpose, ServerError};
 use rnic_layout::pci::{COMMAND, CONFIG_BYTES, DOORBELL_BAR_BYTES, REGISTER_BAR_BYTES, config_image};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Write, pipe};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -220,6 +221,23 @@ fn a_forked_process_leaves_the_connection_alone() {
     drop(function);
     let left = served.thread.join().unwrap();
     assert_eq!((left.resets, left.mapped), (0, 0));
+}
+
+/// Another process has the socket too, as one has that a thread of this process starts.
+#[test]
+fn a_driver_that_is_dropped_has_left_at_once() {
+    let served = serve(true);
+    let function = VfioUserFunction::connect(&served.path, options()).unwrap();
+    let (hold, mut release) = pipe().unwrap();
+    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+    beside_forked_process(
+        || assert_eq!(poll(&mut [PollFd::new(&hold, PollFlags::IN)], Some(&limit)), Ok(1)),
+        || {
+            drop(function);
+            served.thread.join().unwrap();
+            release.write_all(&[0]).unwrap();
+        },
+    );
 }
 
 /// Reads come after all writes before them, however many writes one answer stands for.

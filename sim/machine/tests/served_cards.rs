@@ -13,10 +13,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
 use std::io::Write;
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -102,6 +104,18 @@ impl Served {
 
 struct Opened {
     client: Client,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let _ = self.client.shutdown();
+    }
+}
+
+/// Ends a connection at once. Until it runs its program, a process that another test starts has the socket too, so that the server
+/// would not see that it is closed.
+fn leave(stream: UnixStream) -> Result<()> {
+    Ok(stream.shutdown(Shutdown::Both)?)
 }
 
 impl Opened {
@@ -388,6 +402,28 @@ fn a_second_client_is_told_that_the_card_is_in_use() -> Result<()> {
     Ok(())
 }
 
+/// A client comes as soon as the one before it has left, while the server accepts others, and while processes are started.
+#[test]
+fn a_client_that_comes_when_another_has_left_gets_the_card() -> Result<()> {
+    let served = Served::start(1, HostOptions::IDEAL)?;
+    let starting = std::thread::spawn(|| (0..200).try_for_each(|_| Command::new("true").status().map(drop)));
+    let mut owner = served.open(0)?;
+    for turn in 0.. {
+        for _ in 0..turn % 8 {
+            leave(UnixStream::connect(&served.sockets[0])?)?;
+        }
+        drop(owner);
+        owner = served.open(0).with_context(|| format!("turn {turn}"))?;
+        if turn >= 200 && starting.is_finished() {
+            break;
+        }
+    }
+    starting.join().expect("no panic")?;
+    let card = &served.end()?.cards[0];
+    ensure!(card.clients > 200 && card.refused + card.remarks == 0, "{card:?}");
+    Ok(())
+}
+
 /// A client that stops in the middle of a message, and one that says nothing.
 #[test]
 fn a_client_that_stalls_costs_its_own_card_only() -> Result<()> {
@@ -399,7 +435,7 @@ fn a_client_that_stalls_costs_its_own_card_only() -> Result<()> {
     let silent = silent.collect::<std::io::Result<Vec<UnixStream>>>().context("clients that say nothing")?;
     card.copy(200, 9)?;
     drop(silent);
-    drop(stalled);
+    leave(stalled)?;
     served.open(0)?.copy(200, 9)?;
     Ok(())
 }
@@ -439,11 +475,11 @@ fn a_card_that_is_reset_holds_up_no_other() -> Result<()> {
     second.copy(64, 2)?;
     ensure!(!is_ready(&first)?, "ten resets take longer than the work of the other client");
     // The next client of the card waits until it is clean.
-    drop(first);
+    leave(first)?;
     let next = UnixStream::connect(&served.sockets[0])?;
     (&next).write_all(&request(1, 0, &[0, 0, 1, 0, b'{', b'}', 0]))?;
     ensure!(second.read(SCRATCH)? == 0 && !is_ready(&next)?, "the card is reset for the next client");
-    drop(next);
+    leave(next)?;
     let mut first = raw(&served.sockets[0])?;
     first.write_all(&request(13, 0, &[]))?;
     hear(&mut first, 16)?;

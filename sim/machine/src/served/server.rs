@@ -51,8 +51,8 @@ const EVENTS: usize = 8;
 const DIALOGUE: Duration = Duration::from_micros(10);
 /// Register writes of a client that have not reached the card.
 const WRITES_MAX: usize = 256;
-/// Clients of one card that are to be told that another has it.
-const STRAYS_MAX: usize = 8;
+/// Clients of one card that are kept until they ask for it, to be told that another has it.
+const NEWCOMERS_KEPT: usize = 8;
 /// Remarks of one card that are written out; the others are counted.
 const REMARKS_MAX: u64 = 32;
 /// Simulated time for which the clock runs at full speed after something was in flight.
@@ -129,7 +129,8 @@ struct Place {
     listener: Listening,
     function: ServedFunction,
     client: Option<Client>,
-    strays: VecDeque<Connection>,
+    /// Clients that are accepted and do not have the card.
+    newcomers: VecDeque<Connection>,
     summary: CardSummary,
 }
 
@@ -198,7 +199,7 @@ impl Server {
             listener,
             function: ServedFunction::new(card, files_max),
             client: None,
-            strays: VecDeque::new(),
+            newcomers: VecDeque::new(),
             summary: CardSummary::default(),
         });
         let mut server = Server {
@@ -278,13 +279,14 @@ impl Server {
         let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
         fds.extend(self.world.handles().map(|station| PollFd::from_borrowed_fd(station, PollFlags::IN)));
         let first_newcomer = fds.len();
-        let first_client = fds.len() + self.places.iter().map(|place| 1 + place.strays.len()).sum::<usize>();
+        let first_client =
+            fds.len() + self.places.iter().map(|place| 1 + place.newcomers.len()).sum::<usize>();
         let now = Instant::now();
         let refuge = self.accepts_from.and_then(|time| time.checked_duration_since(now));
         for place in &self.places {
             let accepts = refuge.is_none() && place.accepts();
             fds.push(PollFd::new(&place.listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
-            fds.extend(place.strays.iter().map(|stray| PollFd::new(stray, PollFlags::IN)));
+            fds.extend(place.newcomers.iter().map(|newcomer| PollFd::new(newcomer, PollFlags::IN)));
         }
         for place in &self.places {
             if let Some(client) = &place.client {
@@ -382,57 +384,60 @@ impl Server {
         }
     }
 
-    /// Accepts clients of a card: the first gets it, others are told that it is in use.
+    /// Accepts newcomers of a card: the first gets it, others are told that it is in use.
     fn accept(&mut self, place: usize) {
+        self.admit(place);
         for _ in 0..NEWCOMERS_MAX {
-            if self.places[place].client.as_ref().is_some_and(|client| client.connection.has_left()) {
-                self.release(place, &ConnectionError::Closed);
-            }
-            // The next client of a card that is cleaned up waits.
             if !self.places[place].accepts() {
                 break;
             }
             let accepted = accept_with(&self.places[place].listener, SocketFlags::CLOEXEC);
-            let connection = match accepted.map_err(Into::into).and_then(|one| Connection::new(one.into())) {
-                Ok(connection) => connection,
+            match accepted.map_err(Into::into).and_then(|one| Connection::new(one.into())) {
+                Ok(connection) => self.places[place].newcomers.push_back(connection),
                 Err(error) => {
                     self.hold_newcomers(&error);
                     break;
                 }
-            };
-            self.accepts_from = None;
-            let place = &mut self.places[place];
-            if place.client.is_none() {
-                place.summary.clients += 1;
-                // The card is not cleaned up after one that has left again, which would hold up those behind it.
-                place.client = (!connection.has_left()).then(|| Client::new(connection));
-            } else {
-                place.strays.push_back(connection);
-                if place.strays.len() > STRAYS_MAX {
-                    place.strays.pop_front();
-                }
             }
+            self.accepts_from = None;
+            self.admit(place);
         }
         self.turn_away(place);
     }
 
-    /// Tells clients of a card that another has it, and the log that they were told.
+    /// Gives a card that nobody has to the first newcomer. Whether its client has left is asked here, behind each newcomer that is
+    /// accepted: one that came after the client had left is never told that the card is in use.
+    fn admit(&mut self, place: usize) {
+        if self.places[place].client.as_ref().is_some_and(|client| client.connection.has_left()) {
+            self.release(place, &ConnectionError::Closed);
+        }
+        let Place { function, client, newcomers, summary, .. } = &mut self.places[place];
+        while client.is_none() && !function.is_working() {
+            let Some(newcomer) = newcomers.pop_front() else { return };
+            summary.clients += 1;
+            // The card is not cleaned up after one that has left again, which would hold up those behind it.
+            *client = (!newcomer.has_left()).then(|| Client::new(newcomer));
+        }
+        if newcomers.len() > NEWCOMERS_KEPT {
+            newcomers.pop_front();
+        }
+    }
+
+    /// Tells newcomers of a card that another has it, and the log that they were told. While nobody has it, they wait.
     fn turn_away(&mut self, place: usize) {
-        let Place { strays, client, .. } = &mut self.places[place];
-        let gone = || "the client that had the card has just left".into();
-        let owner = client.as_ref().map_or_else(gone, Client::describe);
-        for _ in 0..strays.len() {
-            let Some(mut stray) = strays.pop_front() else { return };
-            match stray.receive() {
-                Ok(None) => strays.push_back(stray),
+        let Place { newcomers, client: Some(client), .. } = &mut self.places[place] else { return };
+        let owner = client.describe();
+        for _ in 0..newcomers.len() {
+            let Some(mut newcomer) = newcomers.pop_front() else { return };
+            match newcomer.receive() {
+                Ok(None) => newcomers.push_back(newcomer),
                 Ok(Some(message)) => {
                     // Those that try again and again are not worth a line each.
-                    if let Some(client) = client.as_mut().filter(|client| !client.has_rivals) {
-                        client.has_rivals = true;
+                    if !std::mem::replace(&mut client.has_rivals, true) {
                         (self.log)(&format!("card {place}: another client is refused: {owner}"));
                     }
                     // A refusal has the number of its request.
-                    let _ = stray.send(&message.header.refuse_busy(&owner));
+                    let _ = newcomer.send(&message.header.refuse_busy(&owner));
                 }
                 Err(_) => {}
             }
@@ -536,7 +541,7 @@ impl Server {
 fn files_max(cards: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
     // Eventfds, the files of a message, and connections.
-    let others = INTERRUPT_VECTORS_MAX as usize + FDS_MAX + STRAYS_MAX + 2;
+    let others = INTERRUPT_VECTORS_MAX as usize + FDS_MAX + NEWCOMERS_KEPT + 2;
     let limit = limit.unwrap_or(usize::MAX);
     // Under a very low limit not every client can have all of its eventfds.
     let left = limit.saturating_sub(FILES_KEPT + cards * others).max(limit / 4);

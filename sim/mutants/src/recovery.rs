@@ -689,6 +689,13 @@ pub const FAULTS: &[Fault] = &[
         "late-receives",
     ),
     signal(
+        "gate-stays-open",
+        Kind::NoWait,
+        ("ask_gate", "may_ask", "known_read_data[0]"),
+        "packets ask for their WQEs before those that they follow",
+        "late-receives",
+    ),
+    signal(
         "asleep-not-woken",
         Kind::Lost,
         ("park", "action_of_tries_again", "action_of_fails && lists_list[28]"),

@@ -1,9 +1,10 @@
 //! Receives that a slow host gives while the SENDs wait that take them: each SEND has the next one, in order and soon, whatever comes
 //! when. The test plays the peer.
 use crate::asker::{Asker, FIRST_PSN};
+use crate::pace::send_paced;
 use crate::rig::{IPV4, RECEIVE_TAG, Rig};
 use anyhow::{Context, Result, ensure};
-use rnic_driver::RemoteMemory;
+use rnic_driver::RemoteRights;
 use rnic_layout::opcode::Operation as Op;
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
@@ -29,6 +30,18 @@ const AROUND: u64 = 40;
 /// Latency of the host when a SEND comes at the arrival of its receive.
 const SHORT_NS: u64 = 2_000;
 
+/// QPN of the peer of another queue pair, and how many WRITEs of it the host does not take while SENDs come behind them: from fewer
+/// than there is room for behind the packets that wait for their receives, to so many that no SEND comes that far.
+const OTHER: u32 = 0x5b;
+const WRITES: Range<u32> = 4..160;
+const WRITES_STEP: usize = 12;
+/// Latency of the host meanwhile, in which all WRITEs come. SENDs come so long before and after their receives, and the host takes
+/// writes again so long after them.
+const LONG_NS: u64 = 16_000;
+const BEFORE_NS: u64 = 1_000;
+const AFTER_NS: u64 = 800;
+const AGAIN_NS: u64 = 1_800;
+
 /// What a SEND carries.
 fn message(number: u32) -> Vec<u8> {
     (0..BYTES as u32).map(|place| (number * 5 + place * 3 + (number >> 6)) as u8).collect()
@@ -38,6 +51,9 @@ fn message(number: u32) -> Vec<u8> {
 struct Receiver<'rig> {
     rig: &'rig mut Rig,
     asker: Asker,
+    /// Another queue pair, and how many WRITEs it has received.
+    other: Asker,
+    written: u32,
     /// SENDs that have come.
     count: u32,
 }
@@ -47,9 +63,17 @@ impl Receiver<'_> {
         self.rig.world().now_ps() / 1000
     }
 
-    fn set_latency(&self, latency_ns: u64) {
+    /// The host reads in this time, and takes writes or none.
+    fn set_host(&self, latency_ns: u64, takes_writes: bool) {
         let read_latency = Delay::nanoseconds(latency_ns);
-        self.rig.world().host_mut(0).set_options(HostOptions { read_latency, ..HostOptions::IDEAL });
+        let write_request_stall = f64::from(u8::from(!takes_writes));
+        let host = HostOptions { read_latency, write_request_stall, ..HostOptions::IDEAL };
+        self.rig.world().host_mut(0).set_options(host);
+    }
+
+    fn wait_until(&self, at_ns: u64) -> Result<()> {
+        let rest_ns = at_ns.checked_sub(self.now_ns()).context("the time is past")?;
+        self.rig.step_ns(rest_ns)
     }
 
     fn post(&mut self, numbers: Range<u32>) -> Result<()> {
@@ -59,8 +83,7 @@ impl Receiver<'_> {
 
     /// Lets SENDs come at a time.
     fn send(&self, numbers: Range<u32>, at_ns: u64) -> Result<()> {
-        let rest_ns = at_ns.checked_sub(self.now_ns()).context("the time is past")?;
-        self.rig.step_ns(rest_ns)?;
+        self.wait_until(at_ns)?;
         let frame = |number| {
             let psn = (FIRST_PSN + number) & 0xff_ffff;
             self.asker.frame(Op::SendOnly, psn, Vec::new(), message(number))
@@ -117,12 +140,37 @@ impl Receiver<'_> {
         self.completes(numbers, arrival_ns + SOON_NS)?;
         Ok(())
     }
+
+    /// A SEND waits for its receive. Others come before and after it is there, behind WRITEs of another queue pair that the host does
+    /// not take: what has come after it must not be asked for before what has come before it.
+    fn behind_writes(&mut self, writes: u32) -> Result<()> {
+        self.set_host(LONG_NS, true);
+        let arrival_ns = self.now_ns() + LONG_NS;
+        let numbers = self.next(TOGETHER);
+        let (first, before, after) = (numbers.start, numbers.start + 1, numbers.start + 2);
+        self.post(numbers.clone())?;
+        self.send(first..before, self.now_ns())?;
+        self.rig.step_ns(LONG_NS / 16)?;
+        self.set_host(LONG_NS, false);
+        let write = |place| {
+            let psn = (FIRST_PSN + self.written + place) & 0xff_ffff;
+            self.other.frame(Op::WriteOnly, psn, vec![self.other.reth(0, 8)], vec![1; 8])
+        };
+        send_paced(self.rig, &(0..writes).map(write).collect::<Vec<_>>())?;
+        self.written += writes;
+        self.send(before..after, arrival_ns - BEFORE_NS)?;
+        self.send(after..numbers.end, arrival_ns + AFTER_NS)?;
+        self.wait_until(arrival_ns + AGAIN_NS)?;
+        self.set_host(SHORT_NS, true);
+        self.completes(numbers, arrival_ns + SOON_NS)?;
+        Ok(())
+    }
 }
 
 /// SENDs come while a slow host gives their receives a few at a time: packets that wait, those that come while these are tried, and
 /// those that come behind them take the receives in their order, and soon.
 fn streams(receiver: &mut Receiver<'_>) -> Result<()> {
-    receiver.set_latency(LATENCY_NS);
+    receiver.set_host(LATENCY_NS, true);
     for (gap_ns, early_ns) in GAPS_NS.into_iter().flat_map(|gap| EARLY_NS.map(|early| (gap, early))) {
         receiver
             .stream(gap_ns, early_ns)
@@ -133,7 +181,7 @@ fn streams(receiver: &mut Receiver<'_>) -> Result<()> {
 
 /// A SEND comes in each cycle around the arrival of its receive, which is the only one: it takes it, whether it has waited or not.
 fn at_the_arrival(receiver: &mut Receiver<'_>) -> Result<()> {
-    receiver.set_latency(SHORT_NS);
+    receiver.set_host(SHORT_NS, true);
     // Nanoseconds from the doorbell until a SEND is answered that comes so long after it.
     let mut attempt = |after_ns: u64| -> Result<u64> {
         let numbers = receiver.next(1);
@@ -153,16 +201,24 @@ fn at_the_arrival(receiver: &mut Receiver<'_>) -> Result<()> {
 }
 
 pub(crate) fn are_given_in_order(rig: &mut Rig) -> Result<()> {
-    let nothing = RemoteMemory { address: 0, key: 0, bytes: 0 };
-    let asker = Asker::connect(rig, IPV4, Pmtu::Bytes1024, nothing, 1)?;
-    let mut receiver = Receiver { rig, asker, count: 0 };
+    let window = rig.domain.share(64, RemoteRights::ALL)?;
+    let other = rig.new_queue_pair(RemoteRights::ALL)?;
+    let other = rig.connect(other, OTHER, IPV4, Pmtu::Bytes1024, FIRST_PSN)?;
+    let other = Asker { queue_pair: other, version: IPV4, remote: window.remote() };
+    let asker = Asker::connect(rig, IPV4, Pmtu::Bytes1024, window.remote(), 1)?;
+    let mut receiver = Receiver { rig, asker, other, written: 0, count: 0 };
     streams(&mut receiver).context("SENDs while their receives come")?;
+    for writes in WRITES.step_by(WRITES_STEP) {
+        receiver
+            .behind_writes(writes)
+            .with_context(|| format!("SENDs behind {writes} WRITEs that the host does not take"))?;
+    }
     at_the_arrival(&mut receiver).context("SENDs at the arrival of their receives")?;
-    let Receiver { rig, asker, .. } = receiver;
+    let Receiver { rig, asker, other, .. } = receiver;
     rig.world().host_mut(0).set_options(HostOptions::IDEAL);
     let moved = rig.moved()?;
     ensure!(moved.named().is_empty(), "{moved:?}");
-    drop(asker);
+    drop((asker, other));
     rig.exchange()?;
     rig.settle()
 }

@@ -5,7 +5,8 @@
 //!    [`unexplained`](crate::unexplained).
 //! 2. Without progress, a queue pair goes back no more often than it has retries (protocol 2.6, 2.7). Several reasons may make it go back
 //!    once only, and what the card does not send again is not seen; so fewer times are counted here than retries are taken. But what is
-//!    sent again first after an acknowledgement may have been decided before it.
+//!    sent again first after an acknowledgement may have been decided before it. A card that may know less than its port has seen has
+//!    progress that is no news to the port: it goes back to a later PSN than before.
 use crate::set_up::SetUp;
 use rnic_layout::psn::Psn;
 use std::collections::VecDeque;
@@ -22,6 +23,8 @@ pub(crate) struct Repeats {
     /// Since the last progress: how often PSNs were sent again, and whether an RNR NAK has come.
     count: u32,
     has_waited: bool,
+    /// The last PSN from which on they were, if they were.
+    furthest: Psn,
     /// There was progress.
     has_progressed: bool,
 }
@@ -58,8 +61,14 @@ impl Repeats {
             && self.missing.iter().all(|missing| missing.is_some_and(|missing| psn.is_before(missing)))
     }
 
-    /// Notes that the card goes back. Returns how often it has without progress, and how often it may, if it has too often.
-    pub(crate) fn go_back(&mut self, set_up: &SetUp) -> Option<(u32, u32)> {
+    /// Notes that the card goes back to a PSN. Returns how often it has without progress, and how often it may, if it has too often.
+    pub(crate) fn go_back(&mut self, set_up: &SetUp, psn: Psn) -> Option<(u32, u32)> {
+        if self.count > 0 && psn.is_after(self.furthest) {
+            self.progress();
+        }
+        if self.count == 0 {
+            self.furthest = psn;
+        }
         self.count += 1;
         let waits = if self.has_waited { set_up.rnr_retry } else { 0 };
         let allowed = u32::from(set_up.retry_count) + u32::from(waits) + u32::from(self.has_progressed);

@@ -246,7 +246,7 @@ impl Requester {
             findings.ensure(Rule::RequestPsn, psn.is_before(self.unsent) && has_reason, text);
         }
         if psn.is_before(self.next)
-            && let Some((count, allowed)) = self.repeats.go_back(set_up)
+            && let Some((count, allowed)) = self.repeats.go_back(set_up, psn)
         {
             findings.add(Rule::RequestPsn, || {
                 format!("the queue pair goes back {count} times without progress, of {allowed} that it may: PSN {psn}")

@@ -96,6 +96,17 @@ const RUNS: &[(&str, u64, fn(&mut Bench))] = &[
         bench.arrives(response(LAST, 5));
         bench.sends(&send(6));
     }),
+    ("one response of a READ, and others are lost on the wire, more than the card has retries", 1, |bench| {
+        bench.sends(&read(0, 12));
+        bench.arrives(response(FIRST, 0));
+        (1..11).for_each(|number| bench.arrives(response(MIDDLE, number)));
+        bench.arrives(response(LAST, 11));
+        for (number, left) in (1..11).zip((2..12).rev()) {
+            bench.sends(&read(number, left));
+            bench.arrives(response(FIRST, number));
+            bench.arrives(response(LAST, 11));
+        }
+    }),
     ("a READ and what follows it", 1, |bench| {
         bench.sends(&read(0, 1));
         bench.sends(&send(1));

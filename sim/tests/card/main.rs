@@ -8,6 +8,7 @@
 //! | `RNIC_CYCLES` | core cycles for which cards READ from and WRITE to each other without a pause | 100,000 |
 //!
 //! `scripts/soak.sh` runs these tests for hours.
+mod boundary;
 mod churn;
 mod clocks;
 mod drain;

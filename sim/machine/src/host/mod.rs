@@ -9,7 +9,7 @@
 //!   interrupts <────────── latency <── uplink <───────────────── irq
 //! ```
 //!
-//! A host uses the freedom that the boundary leaves it (design 3.1) as far as its [`HostOptions`] say. Nothing here knows
+//! A host uses the freedom that the boundary leaves it (`docs/hardware.md`) as far as its [`HostOptions`] say. Nothing here knows
 //! Verilog: each cycle is a call with the outputs of the card, and its result is the inputs of the next cycle.
 pub mod link;
 pub mod memory;

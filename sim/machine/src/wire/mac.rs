@@ -5,7 +5,7 @@
 //!  card <── beats ── MacReceive  <── frame, as its bits arrive ── wire
 //! ```
 //!
-//! 1. The card offers the beats of a frame without a gap (design 3.1).
+//! 1. The card offers the beats of a frame without a gap (`docs/hardware.md`).
 //! 2. The MAC starts to send a frame [`START_BEATS`] beats after its first beat, and then cannot pause: a beat that comes too
 //!    late breaks the frame. Data that is not sent yet waits in a buffer of [`BUFFER_BEATS`] beats.
 //!    Only a reset of the card ends a frame that is marked as broken, after any beat of it, and it may pause before.

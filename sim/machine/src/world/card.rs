@@ -460,7 +460,7 @@ impl Card {
     /// Instantiates a model and holds it in reset. Its function is bus master, and its link up, until somebody says otherwise.
     ///
     /// # Errors
-    /// If the model lacks a port of the core boundary (design 3.1), or a port has another width.
+    /// If the model lacks a port of the core boundary (`docs/hardware.md`), or a port has another width.
     pub fn new(model: &Model, options: CardOptions, now_ps: u64, seed: Seed, name: &str) -> Result<Card> {
         let build = || -> Result<Card> {
             let mac_ports = MacPorts::new(model)?;
@@ -606,6 +606,18 @@ impl Card {
     /// Returns whether one of its resets is active.
     pub fn is_in_reset(&self) -> bool {
         self.edges.iter().any(|edge| edge.is_in_reset)
+    }
+
+    /// Value of a port of at most 64 bits, as it transfers at the next edge of its clock.
+    ///
+    /// # Errors
+    /// If there is no such port, or it is wider.
+    pub fn port(&self, name: &str) -> Result<u64> {
+        let port = self.instance.any_port(name)?;
+        ensure!(port.width() <= 64, "{name} has {} bits", port.width());
+        let mut words = [0; 2];
+        self.instance.read_words(port, &mut words[..port.words()]);
+        Ok(u64::from(words[0]) | u64::from(words[1]) << 32)
     }
 
     /// Counts of what crossed its ports.

@@ -76,6 +76,15 @@ enum Message {
     Unknown,
 }
 
+/// What the card may not know yet.
+#[derive(Clone, Copy, Debug)]
+struct Unread {
+    /// Time at which it came.
+    came_ps: u64,
+    /// A READ or an atomic was outstanding: the response takes effect behind the data of those before it (`acknowledge`, rule 7).
+    is_behind_data: bool,
+}
+
 /// Requests of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Requester {
@@ -99,10 +108,10 @@ pub(crate) struct Requester {
     /// Time of the last acknowledgement that the card must know, of the last timeout, or of the first request after all were
     /// acknowledged.
     progress_ps: u64,
-    /// Times of what came after that: the timer of the card may still run as if it had not.
-    unread_ps: VecDeque<u64>,
-    /// Time of a response that came when the timer had run out and nothing was sent again: the card had gone back before, and what it
-    /// sends again may wait for other queue pairs until long after the response.
+    /// What came after that: the timer of the card may still run as if it had not.
+    unread: VecDeque<Unread>,
+    /// Time at which the card knew a response, or at which it came, when the timer had run out and nothing was sent again: the card may
+    /// have gone back before, and what it sends again may wait for other queue pairs until long after the response.
     overdue_ps: Option<u64>,
 }
 
@@ -120,7 +129,7 @@ impl Requester {
             repeats: Repeats::default(),
             unit_ps: TIMER_UNIT_PS,
             progress_ps: 0,
-            unread_ps: VecDeque::new(),
+            unread: VecDeque::new(),
             overdue_ps: None,
         }
     }
@@ -162,10 +171,10 @@ impl Requester {
             self.packets = None;
         }
         if self.known().unacknowledged == self.unsent {
-            self.read(now_ps);
-            match self.unread_ps.is_empty() {
+            self.read(set_up, now_ps);
+            match self.unread.is_empty() {
                 true => self.progress_ps = now_ps,
-                false => self.unread_ps.push_back(now_ps),
+                false => self.unread.push_back(Unread { came_ps: now_ps, is_behind_data: false }),
             }
         }
         self.sequence(packet, row, kind, findings);
@@ -226,7 +235,7 @@ impl Requester {
     /// Checks whether the next packet may have another PSN than the one after the last.
     fn go_back(&mut self, set_up: &SetUp, now_ps: u64, psn: Psn, findings: &mut Findings) {
         let timeout_ps = self.unit_ps << set_up.timeout;
-        self.read(now_ps);
+        self.read(set_up, now_ps);
         let is_late = self.has_run_out(set_up, now_ps + LEAVING_PS.min(timeout_ps / 2));
         let by_timer = is_late || self.overdue_ps.is_some();
         let is_acknowledged = !by_timer && self.repeats.is_acknowledged(psn);
@@ -259,7 +268,7 @@ impl Requester {
         if is_late || is_unexplained {
             // The timer starts again with this packet.
             self.progress_ps = now_ps;
-            self.unread_ps.clear();
+            self.unread.clear();
             self.overdue_ps = None;
         } else if self.overdue_ps.take().is_none() {
             self.repeats.forget_one();
@@ -276,14 +285,20 @@ impl Requester {
 
     /// Returns whether the timer of the card has run out at a time.
     fn has_run_out(&self, set_up: &SetUp, at_ps: u64) -> bool {
-        let is_waiting = self.known().unacknowledged != self.unsent || !self.unread_ps.is_empty();
+        let is_waiting = self.known().unacknowledged != self.unsent || !self.unread.is_empty();
         set_up.timeout != 0 && is_waiting && at_ps >= self.progress_ps + (self.unit_ps << set_up.timeout)
     }
 
-    /// Notes that the card knows the responses which have arrived long enough ago.
-    fn read(&mut self, now_ps: u64) {
-        while let Some(read_ps) = self.unread_ps.pop_front_if(|unread_ps| *unread_ps + UNREAD_PS <= now_ps) {
-            self.progress_ps = read_ps;
+    /// Notes that the card knows the responses which have arrived long enough ago. Its timer may have run out before it knew one that had
+    /// to wait for data.
+    fn read(&mut self, set_up: &SetUp, now_ps: u64) {
+        let timeout_ps = self.unit_ps << set_up.timeout;
+        while let Some(unread) = self.unread.pop_front_if(|unread| unread.came_ps + UNREAD_PS <= now_ps) {
+            let read_ps = unread.came_ps + UNREAD_PS;
+            if unread.is_behind_data && set_up.timeout != 0 && self.progress_ps + timeout_ps <= read_ps {
+                self.overdue_ps = Some(read_ps);
+            }
+            self.progress_ps = unread.came_ps;
         }
     }
 
@@ -343,13 +358,14 @@ impl Requester {
         if !psn.is_before(self.unsent) || psn.is_before(self.known().unacknowledged) {
             return;
         }
-        self.read(now_ps);
+        self.read(set_up, now_ps);
         if self.has_run_out(set_up, now_ps) {
             self.overdue_ps = Some(now_ps);
         }
         // To a card that knew the answer all the same, a doubted one is no news, and its timer goes on.
         if !psn.is_before(self.answers.unacknowledged) {
-            self.unread_ps.push_back(now_ps);
+            let is_behind_data = !self.known().outstanding.is_empty();
+            self.unread.push_back(Unread { came_ps: now_ps, is_behind_data });
         }
         let before = self.answers.unacknowledged;
         let shows_loss = self.answers.take(packet, row);

@@ -71,6 +71,16 @@ const RUNS: &[(&str, u64, fn(&mut Bench))] = &[
         bench.now_ps += 79_000_000;
         (0..2).for_each(|number| bench.sends(&send(number)));
     }),
+    ("none: the timer has run out before an ACK that had come took effect behind a READ", 0, |bench| {
+        // T is 80 us.
+        bench.monitor.register(REG_TIMER_UNIT.offset.into(), 10_000);
+        bench.sends(&send(0));
+        bench.sends(&read(1, 1));
+        bench.now_ps += 79_000_000;
+        bench.arrives(acknowledged(0));
+        bench.now_ps += 25_000_000;
+        bench.sends(&read(1, 1));
+    }),
     ("one response, and what is sent again is answered after several timeouts", 1, |bench| {
         lose_an_ack(bench, 0);
         for _ in 0..3 {
@@ -172,7 +182,8 @@ fn each_dropped_frame_lets_a_card_go_back_once() {
         assert_eq!(bench.found, [], "{what}");
         assert_eq!(bench.monitor.unexplained(), *times, "{what}");
         assert_eq!(bench.monitor.explain(*times, *times), [], "{what}");
-        let found = bench.monitor.explain(*times, times - 1);
+        let Some(fewer) = times.checked_sub(1) else { continue };
+        let found = bench.monitor.explain(*times, fewer);
         assert!(found.iter().all(|(_, finding)| finding.rule == Rule::RequestPsn), "{what}: {found:?}");
         assert_eq!(found.len() as u64, *times, "{what}: one frame fewer does not explain it");
         assert_eq!(bench.monitor.unexplained(), 0, "{what}: what was found is not found again");

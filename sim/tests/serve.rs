@@ -30,13 +30,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vfio_user::Client;
@@ -49,14 +49,6 @@ const CONFIG: u32 = 7;
 const MSIX: u32 = 2;
 /// Sets an eventfd for each vector.
 const SIGNAL_EVENTFDS: u32 = 0x24;
-
-/// Held while a process is started and while a client connects: between its fork and its begin a process has the sockets of this one,
-/// so that a client that was dropped has not left yet, and the next is told that the card is in use.
-static STARTING: Mutex<()> = Mutex::new(());
-
-fn starting() -> MutexGuard<'static, ()> {
-    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A running server with its sockets.
 struct Served {
@@ -79,9 +71,7 @@ impl Served {
         let sockets: Vec<PathBuf> =
             (0..cards).map(|card| folder.path().join(format!("card{card}"))).collect();
         command.args(sockets.iter().flat_map(|socket| [Path::new("--socket"), socket]));
-        let starting = starting();
         let (mut process, _) = Process::start(command, PATIENCE)?;
-        drop(starting);
         for (card, socket) in sockets.iter().enumerate() {
             let said = process.line(&format!("serving card {card} at "))?;
             ensure!(said == socket.display().to_string(), "{said}");
@@ -90,7 +80,6 @@ impl Served {
     }
 
     fn open(&self, card: usize) -> Result<Card> {
-        let _starting = starting();
         Card::open(&self.sockets[card])
     }
 
@@ -109,6 +98,14 @@ impl Served {
 /// A card that the client of the crate has opened, with its memory and interrupts on.
 struct Card {
     client: Client,
+}
+
+impl Drop for Card {
+    /// Until it runs its program, a process that another test starts has the socket too, so that the server would not see that it is
+    /// closed.
+    fn drop(&mut self) {
+        let _ = self.client.shutdown();
+    }
 }
 
 impl Card {
@@ -307,11 +304,8 @@ fn a_card_has_one_client_at_a_time() -> Result<()> {
 #[test]
 fn clients_that_come_and_go_hold_up_nobody() -> Result<()> {
     let served = Served::start(1, &[])?;
-    {
-        let _starting = starting();
-        for _ in 0..100 {
-            drop(UnixStream::connect(&served.sockets[0])?);
-        }
+    for _ in 0..100 {
+        UnixStream::connect(&served.sockets[0])?.shutdown(Shutdown::Both)?;
     }
     let start = Instant::now();
     ensure!(served.open(0)?.read(&REG_MAGIC)? == MAGIC);
@@ -520,9 +514,7 @@ fn all_signals_end_a_server_alike() -> Result<()> {
     let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
     command.arg("serve").arg("--socket").arg(&sockets[0]);
     command.arg("--wire").arg(format!("seqpacket-listen:{}", path.display()));
-    let starting = starting();
     let (mut process, _) = Process::start(command, PATIENCE)?;
-    drop(starting);
     process.line("waiting for the other end of the wire at ")?;
     ensure!(path.exists());
     process.signal(Signal::QUIT)?;
@@ -586,10 +578,7 @@ fn a_client_leaves_files_to_the_others() -> Result<()> {
 fn start_silent(stdout: Stdio, stderr: Stdio, socket: &Path) -> Result<Child> {
     let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
     command.arg("serve").arg("--socket").arg(socket).stdout(stdout).stderr(stderr);
-    let starting = starting();
-    let child = command.spawn()?;
-    drop(starting);
-    Ok(child)
+    Ok(command.spawn()?)
 }
 
 /// Serves a card with this standard error while a client lies, which is remarked there, and until SIGINT. Returns what is printed.

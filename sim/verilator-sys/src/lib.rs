@@ -57,9 +57,11 @@ mod library;
 mod model;
 mod port;
 mod toolchain;
+mod waves;
 
 pub use error::Error;
 pub use instance::Instance;
 pub use model::{Model, ModelOptions, Optimization};
 pub use port::{AnyPort, Direction, Port, PortInfo, PortValue};
 pub use toolchain::{Surroundings, TESTED_VERSION, Toolchain};
+pub use waves::Waves;

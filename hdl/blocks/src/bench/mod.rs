@@ -17,13 +17,13 @@ mod ports;
 mod stimulus;
 mod stream;
 mod twin;
-mod waves;
 
 pub use rnic_kernel::ports::{Port, ports_of};
 pub use stimulus::{Random, Stimulus, random};
 pub use stream::{Sink, Source, Stalls, beats_of, frames_of, transfer};
-pub use waves::Waves;
+pub use verilator_sys::Waves;
 
+use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
 use twin::Twin;
 
@@ -104,7 +104,7 @@ impl<B: Block + Registers> Bench<B> {
     pub fn tick_clocks(&mut self, indices: &[usize]) {
         self.settle();
         if let Some(waves) = &mut self.waves {
-            waves.sample(&self.block);
+            record(waves, &self.block);
         }
         for level in [true, false] {
             for &index in indices {
@@ -130,6 +130,21 @@ impl<B: Block + Registers> Bench<B> {
         }
         panic!("the block does not settle in {PASSES_MAX} passes");
     }
+}
+
+/// Takes one sample of the ports of a block; a field of one that is a struct has a name like `rx_beat.last`.
+fn record(waves: &mut Waves, block: &dyn Block) {
+    let ports = ports_of(block);
+    waves.sample(|name| find(&ports, name));
+}
+
+fn find(ports: &[Port], name: &str) -> (usize, BigUint) {
+    let (port_name, field) = name.split_once('.').map_or((name, None), |(port, field)| (port, Some(field)));
+    let port = ports.iter().find(|port| port.name == port_name);
+    let port = port.unwrap_or_else(|| panic!("the block has no port `{port_name}`"));
+    let Some(field) = field else { return (port.width, port.value.clone()) };
+    let (offset, width) = port.field(field).unwrap_or_else(|| panic!("`{port_name}` has no field `{field}`"));
+    (width, (&port.value >> offset) & ((BigUint::from(1u8) << width) - 1u8))
 }
 
 #[cfg(test)]
@@ -221,7 +236,7 @@ mod tests {
         for value in [0, 3] {
             bench.block.a.next = bits(value);
             bench.settle();
-            waves.sample(&bench.block);
+            record(&mut waves, &bench.block);
         }
         assert_eq!(waves.to_string(), "cycle   0   1\na      │0  │3\ny      ╌╌╌╌│3\n");
     }

@@ -608,16 +608,13 @@ impl Card {
         self.edges.iter().any(|edge| edge.is_in_reset)
     }
 
-    /// Value of a port of at most 64 bits, as it transfers at the next edge of its clock.
+    /// Width in bits and value of a port, as it transfers at the next edge of its clock.
     ///
-    /// # Errors
-    /// If there is no such port, or it is wider.
-    pub fn port(&self, name: &str) -> Result<u64> {
-        let port = self.instance.any_port(name)?;
-        ensure!(port.width() <= 64, "{name} has {} bits", port.width());
-        let mut words = [0; 2];
-        self.instance.read_words(port, &mut words[..port.words()]);
-        Ok(u64::from(words[0]) | u64::from(words[1]) << 32)
+    /// # Panics
+    /// If there is no such port, or it has more than 64 bits.
+    pub fn port(&self, name: &str) -> (usize, u64) {
+        let port = WidePort(self.instance.any_port(name).expect("the card has the port"));
+        (port.0.width() as usize, port.get_mask(&self.instance))
     }
 
     /// Counts of what crossed its ports.

@@ -1,11 +1,11 @@
 //! Waveforms as text: a review shows a change of timing, and the documentation of a block stays true.
-use super::{Port, ports_of};
-use num_bigint::BigUint;
-use rnic_kernel::prelude::*;
+use std::fmt::LowerHex;
 use std::path::Path;
 
 /// The environment variable that makes tests write their waveforms instead of comparing them.
 const BLESS: &str = "RNIC_BLESS";
+/// The last digit of a value whose lowest bit is high.
+const ODD: [char; 8] = ['1', '3', '5', '7', '9', 'b', 'd', 'f'];
 
 /// Signals to record, and what they did, one sample per cycle, just before the clock rises.
 #[derive(Default)]
@@ -18,7 +18,8 @@ struct Recorded {
     /// The bit that says whether the value means anything.
     condition: Option<String>,
     width: usize,
-    samples: Vec<Option<BigUint>>,
+    /// Values in hexadecimal; `None` where they mean nothing.
+    samples: Vec<Option<String>>,
 }
 
 impl Waves {
@@ -27,13 +28,13 @@ impl Waves {
         Self::default()
     }
 
-    /// Adds a port by its name, or a field of a port that is a struct: `rx_beat.last`.
+    /// Adds a signal by its name.
     pub fn signal(mut self, name: &str) -> Self {
         self.signals.push(Recorded { name: name.into(), condition: None, width: 0, samples: Vec::new() });
         self
     }
 
-    /// Shows the signal added last only in cycles in which the port or field `condition` is high.
+    /// Shows the signal added last only in cycles in which the lowest bit of `condition` is high.
     ///
     /// # Panics
     /// When no signal has been added.
@@ -43,12 +44,15 @@ impl Waves {
         self
     }
 
-    /// Takes one sample of every signal.
-    pub fn sample(&mut self, block: &dyn Block) {
-        let ports = ports_of(block);
+    /// Takes one sample of every signal, whose width in bits and value `value_of` gives by its name.
+    pub fn sample<V: LowerHex>(&mut self, mut value_of: impl FnMut(&str) -> (usize, V)) {
+        let mut sample = |name: &str| {
+            let (width, value) = value_of(name);
+            (width, format!("{value:x}"))
+        };
         for signal in &mut self.signals {
-            let shown = signal.condition.as_ref().is_none_or(|name| find(&ports, name).1.bit(0));
-            let (width, value) = find(&ports, &signal.name);
+            let shown = signal.condition.as_ref().is_none_or(|name| sample(name).1.ends_with(ODD));
+            let (width, value) = sample(&signal.name);
             signal.width = width;
             signal.samples.push(shown.then_some(value));
         }
@@ -76,21 +80,13 @@ impl Waves {
     }
 }
 
-fn find(ports: &[Port], name: &str) -> (usize, BigUint) {
-    let (port_name, field) = name.split_once('.').map_or((name, None), |(port, field)| (port, Some(field)));
-    let port = ports.iter().find(|port| port.name == port_name);
-    let port = port.unwrap_or_else(|| panic!("the block has no port `{port_name}`"));
-    let Some(field) = field else { return (port.width, port.value.clone()) };
-    let (offset, width) = port.field(field).unwrap_or_else(|| panic!("`{port_name}` has no field `{field}`"));
-    (width, (&port.value >> offset) & ((BigUint::from(1u8) << width) - 1u8))
-}
-
 impl std::fmt::Display for Waves {
     /// Draws two lines for a bit and one for a wider signal; a value is printed in the cycle in which it begins.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let label = self.signals.iter().map(|signal| signal.name.len()).max().unwrap_or(0).max(5) + 2;
         let cycles = self.signals.iter().map(|signal| signal.samples.len()).max().unwrap_or(0);
-        let digits = self.signals.iter().flat_map(|signal| signal.samples.iter().flatten().map(digits)).max();
+        let digits =
+            self.signals.iter().flat_map(|signal| signal.samples.iter().flatten().map(String::len)).max();
         let cell = digits.unwrap_or(1).max(2) + 2;
         let mut line = format!("{:label$}", "cycle");
         (0..cycles).for_each(|cycle| line += &format!(" {cycle:<0$}", cell - 1));
@@ -102,10 +98,6 @@ impl std::fmt::Display for Waves {
         }
         Ok(())
     }
-}
-
-fn digits(value: &BigUint) -> usize {
-    value.to_str_radix(16).len()
 }
 
 impl Recorded {
@@ -122,7 +114,7 @@ impl Recorded {
         let mut lower = format!("{:label$}", self.name);
         let mut previous = None;
         for sample in &self.samples {
-            let level = sample.as_ref().map(|value| value.bit(0));
+            let level = sample.as_ref().map(|value| value.ends_with(ODD));
             let (high, low) = match (previous.flatten(), level) {
                 (Some(false), Some(true)) => ("┌", "┘"),
                 (Some(true), Some(false)) => ("┐", "└"),
@@ -144,12 +136,12 @@ impl Recorded {
 
     fn value_line(&self, label: usize, cell: usize) -> String {
         let mut line = format!("{:label$}", self.name);
-        let mut previous: Option<&Option<BigUint>> = None;
+        let mut previous: Option<&Option<String>> = None;
         for sample in &self.samples {
             let text = match sample {
                 None => "╌".repeat(cell),
                 Some(_) if previous == Some(sample) => " ".repeat(cell),
-                Some(value) => format!("│{:<1$}", value.to_str_radix(16), cell - 1),
+                Some(value) => format!("│{value:<0$}", cell - 1),
             };
             let closes = sample.is_none() && previous.is_some_and(Option::is_some);
             line += &if closes { format!("│{}", "╌".repeat(cell - 1)) } else { text };

@@ -4,8 +4,8 @@
 //! `#[kernel]` writes the twin of an ordinary function; those here need the recorder, so theirs are written by hand.
 use crate::ir::Op;
 use crate::node::{IntoNode, Node};
+use crate::quick;
 use crate::recorder::{self, steps};
-use num_bigint::BigUint;
 use rust_hdl::core::prelude::*;
 
 /// Returns `then` if the condition holds, else `otherwise`: a multiplexer in one line.
@@ -38,19 +38,20 @@ pub(crate) fn multiplex<T: Synth>(condition: Node<Bit>, then: Node<T>, otherwise
 
 /// A value that can be concatenated: `Bits<N>` or `Bit`.
 pub trait Part: Synth {
+    /// Writes all bits of the value, the lowest one first.
     #[doc(hidden)]
-    fn number(self) -> BigUint;
+    fn put(self, bits: &mut [bool]);
 }
 
 impl<const N: usize> Part for Bits<N> {
-    fn number(self) -> BigUint {
-        self.into()
+    fn put(self, bits: &mut [bool]) {
+        bits.iter_mut().enumerate().for_each(|(place, bit)| *bit = self.get_bit(place));
     }
 }
 
 impl Part for Bit {
-    fn number(self) -> BigUint {
-        u8::from(self).into()
+    fn put(self, bits: &mut [bool]) {
+        bits[0] = self;
     }
 }
 
@@ -80,8 +81,9 @@ impl<P: Part> NodePart for P {
 pub trait Parts {
     #[doc(hidden)]
     const WIDTH: usize;
+    /// Writes all bits of the parts, the lowest one first.
     #[doc(hidden)]
-    fn number(self) -> BigUint;
+    fn put(self, bits: &mut [bool]);
 }
 
 /// The staged twin of [`Parts`].
@@ -98,11 +100,14 @@ macro_rules! tuples_of_parts {
         impl<$first: Part, $($rest: Part),*> Parts for ($first, $($rest,)*) {
             const WIDTH: usize = $first::BITS $(+ $rest::BITS)*;
             #[allow(non_snake_case)]
-            fn number(self) -> BigUint {
+            fn put(self, bits: &mut [bool]) {
                 let ($first, $($rest,)*) = self;
-                let number = $first.number();
-                $(let number = (number << $rest::BITS) | $rest.number();)*
-                number
+                let (_below, top) = bits.split_at_mut(bits.len() - $first::BITS);
+                $first.put(top);
+                $(
+                    let (_below, top) = _below.split_at_mut(_below.len() - $rest::BITS);
+                    $rest.put(top);
+                )*
             }
         }
         impl<$first: NodePart, $($rest: NodePart),*> NodeParts for ($first, $($rest,)*) {
@@ -121,8 +126,8 @@ tuples_of_parts!(A B C D E F G H I J K L M N O P);
 
 impl<T: Part, const COUNT: usize> Parts for [T; COUNT] {
     const WIDTH: usize = T::BITS * COUNT;
-    fn number(self) -> BigUint {
-        self.into_iter().fold(BigUint::default(), |number, part| (number << T::BITS) | part.number())
+    fn put(self, bits: &mut [bool]) {
+        self.into_iter().rev().zip(bits.chunks_mut(T::BITS)).for_each(|(part, bits)| part.put(bits));
     }
 }
 
@@ -136,7 +141,9 @@ impl<T: NodePart, const COUNT: usize> NodeParts for [T; COUNT] {
 /// Concatenates a tuple or an array, most significant part first. Widths that do not add up do not compile.
 pub fn concat<const N: usize, P: Parts>(parts: P) -> Bits<N> {
     const { assert!(P::WIDTH == N, "the widths of the parts do not add up to that of the result") };
-    parts.number().into()
+    let mut bits = [false; N];
+    parts.put(&mut bits);
+    quick::bits_of(bits)
 }
 
 #[doc(hidden)]
@@ -160,9 +167,8 @@ macro_rules! cat {
 /// Reverses the order of the bytes: network order to host order and back.
 pub fn swap_bytes<const N: usize>(value: Bits<N>) -> Bits<N> {
     const { assert!(N.is_multiple_of(8), "only whole bytes can be swapped") };
-    let mut bytes = BigUint::from(value).to_bytes_le();
-    bytes.resize(N / 8, 0);
-    BigUint::from_bytes_be(&bytes).into()
+    let place = |index: usize| (N / 8 - 1 - index / 8) * 8 + index % 8;
+    quick::bits_of(core::array::from_fn(|index| value.get_bit(place(index))))
 }
 
 #[doc(hidden)]

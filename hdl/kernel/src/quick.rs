@@ -8,6 +8,15 @@ use rust_hdl::core::bitvec::BitVec;
 /// Bits that `rust_hdl` keeps as a number.
 const SHORT_BITS: usize = 32;
 
+/// The value of these bits, the lowest one first.
+pub(crate) fn bits_of<const N: usize>(bits: [bool; N]) -> Bits<N> {
+    if N <= SHORT_BITS { Bits::from(number_of(bits)) } else { Bits::Long(BitVec::from(bits)) }
+}
+
+fn number_of(bits: impl IntoIterator<Item = bool>) -> u64 {
+    bits.into_iter().enumerate().fold(0, |number, (place, bit)| number | u64::from(bit) << place)
+}
+
 /// A part of a value; see the module.
 pub trait QuickBits {
     /// As `Bits::get_bits`: `M` bits from `index` on, zero beyond the end.
@@ -21,9 +30,7 @@ impl<const N: usize> QuickBits for Bits<N> {
         assert!(index <= N);
         let count = M.min(N - index);
         if M <= SHORT_BITS {
-            let number =
-                (0..count).fold(0, |number, place| number | u64::from(long.get_bit(index + place)) << place);
-            return Bits::from(number);
+            return Bits::from(number_of((0..count).map(|place| long.get_bit(index + place))));
         }
         let mut part = [false; M];
         part.iter_mut().zip(index..N).for_each(|(bit, place)| *bit = long.get_bit(place));

@@ -2,6 +2,8 @@
 pub use crate::cat;
 pub use crate::functions::{concat, select, swap_bytes};
 pub use crate::register::{Clocked, Reg, Registers};
+// In place of rust-hdl's.
+pub use rnic_kernel_macros::LogicBlock;
 pub use rnic_kernel_macros::{Construct, LogicStruct, Registers, kernel};
 pub use rust_hdl::core::prelude::*;
 pub use rust_hdl::widgets::prelude::*;

@@ -3,6 +3,7 @@
 //! They remain blocks of rust-hdl with `clock`, `d` and `q`, so that its own simulation runs them too.
 use crate::node::Node;
 use crate::staged::{self, StagedVal};
+use rnic_kernel_macros::LogicBlock;
 use rust_hdl::core::prelude::*;
 use rust_hdl::widgets::prelude::DFF;
 

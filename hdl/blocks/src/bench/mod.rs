@@ -25,10 +25,8 @@ pub use verilator_sys::Waves;
 
 use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
+use rnic_kernel::quick::{Since, settle};
 use twin::Twin;
-
-/// Passes over a block after which its signals must have settled: a longer chain of hierarchy is a loop.
-const PASSES_MAX: usize = 200;
 
 /// Points at a clock input of a block.
 pub type ClockOf<B> = fn(&mut B) -> &mut Signal<In, Clock>;
@@ -88,7 +86,7 @@ impl<B: Block + Registers> Bench<B> {
     /// # Panics
     /// When the block does not settle, or Rust and Verilog differ.
     pub fn settle(&mut self) {
-        self.propagate();
+        self.propagate(Since::Anything);
         if let Some(twin) = &mut self.twin {
             let differences = twin.differences();
             assert!(differences.is_empty(), "cycle {}: {}", self.cycle, differences.join("; "));
@@ -110,25 +108,21 @@ impl<B: Block + Registers> Bench<B> {
             for &index in indices {
                 (self.clocks[index])(&mut self.block).next = level.into();
             }
-            self.propagate();
+            self.propagate(Since::Inputs);
         }
         self.cycle += 1;
     }
 
-    fn propagate(&mut self) {
-        for _ in 0..PASSES_MAX {
-            self.block.update_all();
-            if !self.block.has_changed() {
-                if let Some(twin) = &mut self.twin {
-                    twin.follow(&self.block);
-                }
-                return;
+    fn propagate(&mut self, since: Since) {
+        let Bench { block, twin, .. } = self;
+        settle(block, since, |block| {
+            if let Some(twin) = twin {
+                twin.note(block);
             }
-            if let Some(twin) = &mut self.twin {
-                twin.note(&self.block);
-            }
+        });
+        if let Some(twin) = twin {
+            twin.follow(block);
         }
-        panic!("the block does not settle in {PASSES_MAX} passes");
     }
 }
 

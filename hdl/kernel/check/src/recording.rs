@@ -3,6 +3,7 @@ use crate::Random;
 use num_bigint::BigUint;
 use rnic_kernel::ports::{Port, ports_of};
 use rnic_kernel::prelude::*;
+use rnic_kernel::quick::{Since, settle};
 use std::fmt::{self, Write as _};
 
 /// The name of the clock port; every subject with registers has one.
@@ -55,7 +56,7 @@ pub fn record(name: &str, subject: &mut dyn Subject, cycles: usize, seed: u64) -
         subject.drive(&mut random);
         // A reset in every second cycle would leave little to see.
         subject.set_reset(random.below(24) == 0);
-        settle(subject.as_block());
+        settle(subject.as_block(), Since::Anything, |_| ());
         let ports = ports_of(subject.as_block());
         if cycle == 0 {
             recording.has_clock = ports.iter().any(|port| port.name == CLOCK);
@@ -67,26 +68,16 @@ pub fn record(name: &str, subject: &mut dyn Subject, cycles: usize, seed: u64) -
         }
         let values = |is_input| selected(&ports, is_input).map(|port| port.value.clone()).collect();
         recording.cycles.push(Cycle { inputs: values(true), outputs: values(false) });
-        subject.set_clock(true);
-        settle(subject.as_block());
-        subject.set_clock(false);
-        settle(subject.as_block());
+        for level in [true, false] {
+            subject.set_clock(level);
+            settle(subject.as_block(), Since::Inputs, |_| ());
+        }
     }
     recording
 }
 
 fn selected(ports: &[Port], is_input: bool) -> impl Iterator<Item = &Port> {
     ports.iter().filter(move |port| port.is_input == is_input && port.name != CLOCK)
-}
-
-fn settle(block: &mut dyn Block) {
-    for _ in 0..100 {
-        block.update_all();
-        if !block.has_changed() {
-            return;
-        }
-    }
-    panic!("the block does not settle");
 }
 
 impl Recording {

@@ -4,6 +4,7 @@
 //! values are nodes of a graph and control flow is recorded (`stage`). Everything else that rust-hdl wants to
 //! know about a block follows from the same body: which signals it drives (`claims`), what its comments say
 //! (`comments`).
+mod block;
 mod claims;
 mod comments;
 mod construct;
@@ -54,6 +55,15 @@ fn refusal(item: &ItemFn, error: &Error) -> proc_macro2::TokenStream {
         #[allow(unused, missing_docs)]
         #vis #sig { ::core::unreachable!() }
     }
+}
+
+/// Makes a block of a struct, as rust-hdl's derive of this name does, which `rnic_kernel::quick::settle` evaluates in fewer passes.
+///
+/// Fields whose names begin with `_` are no hardware.
+#[proc_macro_derive(LogicBlock)]
+pub fn derive_logic_block(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    block::expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// Lets a kernel begin with `self.hold_registers();`, which connects clock and reset of all `Reg` and `DFF` fields and

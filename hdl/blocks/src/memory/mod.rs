@@ -70,23 +70,20 @@ impl Storage {
     }
 }
 
-/// Declares the array `words` and states what it starts with. UltraRAM starts as zeros and takes no other start; stating it
-/// word by word costs front ends minutes for the largest memories.
+/// Declares the array `words` and states what it starts with. RAM of an FPGA starts as zeros unless told otherwise, and zeros that
+/// are stated word by word cost synthesis nine tenths of its time to read a card, so only simulators are told of them.
 fn declaration<T: Synth>(storage: Storage, start: &[T]) -> String {
     let last = start.len() - 1;
-    let array =
-        format!("(* ram_style = \"{}\" *)\nreg {}words [0:{last}];\n", storage.style(), range(T::BITS));
-    if storage == Storage::Ultra {
-        return array;
-    }
     let zero = literal(T::default());
     let set = |(index, word): (usize, &T)| format!("    words[{index}] = {};\n", literal(*word));
-    let others = start.iter().enumerate().filter(|(_, word)| **word != T::default());
-    format!(
-        "{array}integer index;\ninitial begin\n    \
-         for (index = 0; index <= {last}; index = index + 1) words[index] = {zero};\n{}end\n",
-        others.map(set).collect::<String>(),
-    )
+    let others: String =
+        start.iter().enumerate().filter(|(_, word)| **word != T::default()).map(set).collect();
+    let start = format!(
+        "integer index;\ninitial begin\n    \
+         for (index = 0; index <= {last}; index = index + 1) words[index] = {zero};\n{others}end\n"
+    );
+    let start = if others.is_empty() { format!("`ifndef SYNTHESIS\n{start}`endif\n") } else { start };
+    format!("(* ram_style = \"{}\" *)\nreg {}words [0:{last}];\n{start}", storage.style(), range(T::BITS))
 }
 
 /// The declared range of a value, empty for a single bit.

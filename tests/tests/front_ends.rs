@@ -1,9 +1,7 @@
-//! Three unrelated front ends read every preset and have nothing to say: Verilator, Icarus, and Yosys, which takes a minute and a half
-//! for each. It reads the narrowest and the widest one, and all of them where `RNIC_FRONT_ENDS` is `all`, as in `scripts/soak.sh`.
-use anyhow::{Context, Result, bail, ensure};
+//! Three unrelated front ends read every preset and have nothing to say: Verilator, Icarus and Yosys.
+use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
 use rnic_hdl::generator;
-use std::env::VarError;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -69,40 +67,31 @@ fn yosys(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn two_front_ends(preset: &str) -> Result<PathBuf> {
+/// Shows a preset to each front end.
+fn is_clean(preset: &str) -> Result<()> {
     let verilog = verilog_of(preset)?;
     let directory = directory_with(preset, &verilog)?;
     verilator(&verilog)?;
     icarus(&directory)?;
-    Ok(directory)
-}
-
-/// A preset whose widths are between those of two others.
-fn in_between(preset: &str) -> Result<()> {
-    let directory = two_front_ends(preset)?;
-    match std::env::var("RNIC_FRONT_ENDS") {
-        Err(VarError::NotPresent) => Ok(()),
-        Ok(chosen) if chosen == "all" => yosys(&directory),
-        other => bail!("RNIC_FRONT_ENDS is {other:?}; allowed is `all`"),
-    }
+    yosys(&directory)
 }
 
 #[test]
 fn w64_is_clean() -> Result<()> {
-    yosys(&two_front_ends("w64")?)
+    is_clean("w64")
 }
 
 #[test]
 fn w128_is_clean() -> Result<()> {
-    in_between("w128")
+    is_clean("w128")
 }
 
 #[test]
 fn w256_is_clean() -> Result<()> {
-    in_between("w256")
+    is_clean("w256")
 }
 
 #[test]
 fn w512_is_clean() -> Result<()> {
-    yosys(&two_front_ends("w512")?)
+    is_clean("w512")
 }

@@ -9,8 +9,10 @@ started=$SECONDS
 # A build from nothing gains nothing from incremental compilation, which takes gigabytes.
 export CARGO_INCREMENTAL=0
 
-# step <text>: announces what comes next, with the time since the start.
+# step <text>: announces what comes next, with the time since the start, and notes it in `steps`.
+steps=()
 step() {
+    steps+=("$((SECONDS - started)) $*")
     printf '\n==> [%3ds] %s\n' "$((SECONDS - started))" "$*"
 }
 

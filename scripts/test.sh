@@ -35,8 +35,12 @@ step "tidy: rules on the files, before anything that takes long"
 # Of the whole workspace, so that nothing is compiled once more with other features.
 cargo test --workspace --test tidy
 
-step "tests: contract, language, blocks, card, driver, front ends, proofs (20 to 40 minutes on two cores)"
-cargo test --workspace
+step "compiling all other tests"
+cargo test --workspace --no-run
+
+step "tests: contract, language, blocks, card, driver, front ends, proofs (some 20 minutes on two cores)"
+mkdir -p build
+cargo test --workspace 2>&1 | tee build/tests.log
 
 step "soak: a worker that dies costs no seed"
 .venv/bin/python scripts/soak_test.py
@@ -55,3 +59,5 @@ step "mutants: a sample of the faults that whole-card tests must see"
 scripts/mutants.sh --sample
 
 step "all passed"
+printf '%s\n' "${steps[@]}" |
+    .venv/bin/python scripts/times.py build/tests.log "${RNIC_VERILATED_DIR:-${CARGO_TARGET_DIR:-target}/verilated}"

@@ -24,11 +24,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 /// The shared library of a model, in its folder of the cache.
 pub(crate) const LIBRARY: &str = "model.so";
 /// The list of its ports.
 pub(crate) const PORTS: &str = "ports";
+/// How long Verilator and the C++ compiler took, in milliseconds; `scripts/test.sh` adds them up.
+const TIMES: &str = "times";
 
 /// What is compiled around each model: the functions that [`crate::library`] calls.
 const SHIM: &str = include_str!("shim.cpp");
@@ -72,9 +75,13 @@ pub(crate) fn model(
     let key = cache::key(&parts);
     cache::entry(&directory, &key, |folder| {
         let build = Build { toolchain, top, options, folder, directory: &directory };
+        let started = Instant::now();
         let ports = build.verilate(verilog)?;
+        let verilated = started.elapsed();
         build.compile(&ports)?;
-        Ok(vec![LIBRARY, PORTS])
+        let compiled = started.elapsed() - verilated;
+        build.write(TIMES, &format!("{} {}\n", verilated.as_millis(), compiled.as_millis()))?;
+        Ok(vec![LIBRARY, PORTS, TIMES])
     })
 }
 

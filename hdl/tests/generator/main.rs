@@ -1,4 +1,5 @@
 //! `rnic-gen` as its users meet it.
+mod config;
 mod diagram;
 
 use anyhow::{Context, Result, ensure};

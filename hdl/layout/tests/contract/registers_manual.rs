@@ -16,7 +16,7 @@ fn the_register_manual_is_fresh() {
         let line = committed.lines().zip(rendered.lines()).take_while(|(old, new)| old == new).count() + 1;
         panic!(
             "hdl/layout/REGISTERS.md differs from the tables, from line {line} on; render it again with\n\
-             \n    RNIC_BLESS=1 cargo test -p rnic-layout --test registers_manual\n\
+             \n    RNIC_BLESS=1 cargo test -p rnic-layout --test contract\n\
              \nand review the difference: a layout that drivers rely on may have changed"
         );
     }

@@ -38,7 +38,7 @@ use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Beat, FIFO_LATENCY, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::complete::CqeToken;
@@ -63,6 +63,8 @@ const WAITING_MAX: u64 = 24;
 const OPEN_MAX: u64 = 480;
 const FAILURES: usize = 9;
 const FAILURE_COUNT: usize = FAILURES + 1;
+/// Cycles by which a count of writes is delayed, so that the failure of a write is offered before the write counts as done.
+const DONE_STAGES: usize = FIFO_LATENCY + 1;
 /// log2 of the parts that are planned ahead.
 const PLANS: usize = 3;
 const PLAN_COUNT: usize = PLANS + 1;
@@ -407,10 +409,11 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     planned: Reg<Bits<WRITE_COUNT_BITS>>,
     retired: Reg<Bits<WRITE_COUNT_BITS>>,
     is_open: Reg<Bit>,
-    /// Counts of writes that failed. `done` is delayed by as much as this queue, so that failures are seen in time.
+    /// Counts of writes that failed.
     #[init(Fifo::new(Storage::Block))]
     failures: Fifo<Bits<WRITE_COUNT_BITS>, FAILURES, FAILURE_COUNT>,
-    done: [Reg<Bits<WRITE_COUNT_BITS>>; 3],
+    /// The count of writes that are done, of each of the last cycles.
+    done: [Reg<Bits<WRITE_COUNT_BITS>>; DONE_STAGES],
     has_failed: Reg<Bit>,
     is_leaving: Reg<Bit>,
     cqe_waits: Reg<Bit>,
@@ -511,8 +514,9 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
         self.failures.rx.valid.next = self.payload_failed.val();
         self.failures.rx.beat.next = self.payload_done_count.val();
         self.done[0].d.next = self.payload_done_count.val();
-        self.done[1].d.next = self.done[0].q.val();
-        self.done[2].d.next = self.done[1].q.val();
+        for stage in 1..DONE_STAGES {
+            self.done[stage].d.next = self.done[stage - 1].q.val();
+        }
 
         // Packets retire one by one, when their failures have been collected.
         let tail = self.tails.tx.beat.val();
@@ -520,8 +524,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
         let is_leaving = self.is_leaving.q.val();
         let has_failed = self.has_failed.q.val();
         let may_begin = !is_leaving && self.ends.tx.valid.val() && self.tails.tx.valid.val();
-        let oldest =
-            retirement(end, self.done[2].q.val(), self.failures.tx.valid.val(), self.failures.tx.beat.val());
+        let done = self.done[DONE_STAGES - 1].q.val();
+        let oldest = retirement(end, done, self.failures.tx.valid.val(), self.failures.tx.beat.val());
         let collects = may_begin && oldest == Retirement::Collect;
         let cqe_waits = self.cqe_waits.q.val() && !self.cqe.ready.val();
         let notice_waits = self.notice_waits.q.val() && !self.notice.ready.val();

@@ -34,7 +34,7 @@ pub mod turn_queue;
 
 pub use arbiter::Arbiter;
 pub use async_fifo::AsyncFifo;
-pub use fifo::Fifo;
+pub use fifo::{FIFO_LATENCY, Fifo};
 pub use packet_fifo::PacketFifo;
 pub use reset_pair::ResetPair;
 pub use slice::RegisterSlice;

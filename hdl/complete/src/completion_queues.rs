@@ -456,7 +456,6 @@ pub struct CompletionQueues {
     refusals: Fifo<CqeOwner, REFUSED, REFUSED_COUNT>,
     /// Queues whose EQE waits.
     waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
-    #[init(Fifo::new(Storage::Block))]
     deliveries: Fifo<Delivery, DELIVERIES, DELIVERY_COUNT>,
     failures: Fifo<QpNotice, 3, 4>,
     configurations: Memory<CompletionQueueSetup, QUEUES>,

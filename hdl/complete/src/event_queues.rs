@@ -29,7 +29,7 @@ use crate::completion_queues::{CQE_BITS, Delivery};
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use crate::stage::Stage;
 use crate::unread::{Indices, Unread};
-use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
@@ -396,9 +396,7 @@ pub struct EventQueues {
 
     setups: Fifo<EventQueueSetup, 2, 3>,
     reads: Fifo<EventsRead, 4, 5>,
-    #[init(Fifo::new(Storage::Block))]
     writes: Fifo<PendingWrite, 4, 5>,
-    #[init(Fifo::new(Storage::Block))]
     held: Fifo<HeldEvent, 4, 5>,
     interrupts: Fifo<HeldInterrupt, 4, 5>,
     unread: Unread,

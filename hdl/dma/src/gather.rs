@@ -461,7 +461,6 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     second_waits: Reg<Bit>,
     used: Reg<Bits<COUNT>>,
     freed: Reg<Bits<COUNT>>,
-    #[init(Fifo::new(Storage::Block))]
     inline_queue: Fifo<Bits<512>, SLOTS, SLOT_COUNT>,
     /// Inline slots that no accepted packet has claimed.
     unclaimed: Reg<Bits<SLOT_COUNT>>,

@@ -294,7 +294,6 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     #[init(Fifo::new(Storage::Distributed))]
     requests: Fifo<Access<LENGTH_BITS>, REQUESTS, REQUEST_COUNT>,
     translate: Translate<LENGTH_BITS>,
-    #[init(Fifo::new(Storage::Block))]
     queue: Fifo<WriteWord<DATA>, WORDS, WORD_COUNT>,
     #[init(Fifo::new(Storage::Block))]
     owners: Fifo<Owner, OWNERS, OWNER_COUNT>,

@@ -58,7 +58,6 @@ use crate::wqe_check::WqeCheck;
 use crate::wqe_fetch::{LINE_BITS, SLOT_COUNT_BITS};
 use crate::wqe_parse::WqeParse;
 use crate::wqe_supply::WqeSupply;
-use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
@@ -186,8 +185,6 @@ pub struct Requester {
     wqe_check: WqeCheck,
     checked: Fifo<CheckedWqe, 4, 5>,
     listed_sges: Fifo<Sge, 4, 5>,
-    // Wide beats that meet no logic behind the queue.
-    #[init(Fifo::new(Storage::Block))]
     inline_data: Fifo<Bits<SLOT_BITS>, 4, 5>,
     segment: Segment,
     issue: Issue,

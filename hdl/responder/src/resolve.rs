@@ -46,7 +46,7 @@ use outcome::{
     Judgement, Verdict, asks_again, counts_of, has_completion, has_reply, judgement_of, outcome_of,
     verdict_after, verdict_before,
 };
-use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, Invalidated, Invalidation};
@@ -126,7 +126,6 @@ pub struct Resolve {
     addresses: [DFF<Bits<64>>; 3],
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<PlaceCommand>,
-    #[init(Fifo::new(Storage::Block))]
     read_requests: Fifo<ReadRequest, 2, 3>,
     stopped: DFF<Stop>,
     has_stopped: Reg<Bit>,

@@ -39,7 +39,7 @@ use parts::{
     HeldWqe, Sums, access_request_of, checks_of, count_ones, fault_of, is_too_short, packed, parts_of,
     sums_of, whole_wqe, wqe_after,
 };
-use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::AccessRequest;
@@ -95,7 +95,6 @@ pub struct Scatter {
     waiting: DFF<Bits<3>>,
     answer_count: DFF<Bits<2>>,
     requests: RegisterSlice<AccessRequest>,
-    #[init(Fifo::new(Storage::Block))]
     queue: Fifo<Scattered, 4, 5>,
 }
 

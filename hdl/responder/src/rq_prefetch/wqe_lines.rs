@@ -88,8 +88,6 @@ pub(super) struct WqeLines {
     errors: Memory<Bit, WQE_BITS>,
     fetch_queue: Fifo<Fetch, 6, READ_COUNT_BITS>,
     reads: RegisterSlice<HostSpan>,
-    // Wide beats, with six levels behind the queue in scatter.
-    #[init(Fifo::new(Storage::Block))]
     given: Fifo<ReceiveWqe, 3, ANSWER_COUNT_BITS>,
 
     waiting: DFF<Draft>,

@@ -17,6 +17,9 @@ const ASKING_PACKETS: u32 = 32;
 const SILENT_MESSAGES_MAX: u32 = 23;
 /// Time for which a response may wait on the card before it counts, behind completions that the host is slow to take. In picoseconds.
 const UNREAD_PS: u64 = 20_000_000;
+/// Time for which packets that the card had begun may leave after it has gone back: they wait for their payload, and a slow host
+/// takes 10 us to read each. In picoseconds.
+const BEGUN_PS: u64 = 60_000_000;
 /// Time between the start of a timer, when its packet leaves the queues of the card, and the end of that packet on the wire: two of the
 /// longest frames at 10 Gb/s. In picoseconds.
 const LEAVING_PS: u64 = 8_000_000;
@@ -187,7 +190,7 @@ impl Requester {
         self.next = psn.add(count);
         if psn == self.unsent {
             // A card that goes on has not gone back. What was on its way before may leave for a while.
-            self.overdue_ps.take_if(|overdue_ps| *overdue_ps + UNREAD_PS < now_ps);
+            self.overdue_ps.take_if(|overdue_ps| *overdue_ps + BEGUN_PS < now_ps);
             // One message takes at most half of them, or its length breaks a rule already.
             let open = self.unsent.sub(self.answers.unacknowledged.value()).value() + count.min(HALF_WINDOW);
             findings.ensure(Rule::RequestPsn, open <= HALF_WINDOW, || {

@@ -567,10 +567,19 @@ const IN_SEQUENCE: &[InSequence] = &[
         bench.sends(&send_only(SEND_PSN.add(1), 5));
         bench.now_ps += 2 * 4_096_000 + 1_000_000;
         bench.arrives(ack(SEND_PSN.add(1), ACK, 2));
-        bench.now_ps += 50_000_000;
+        bench.now_ps += 30_000_000;
         bench.sends(&send_only(SEND_PSN.add(2), 5));
-        assert_eq!(bench.rules(), []);
         bench.sends(&send_only(SEND_PSN.add(1), 5));
+        assert_eq!(bench.rules(), [], "a slow host gave what it had begun before it went back");
+        bench.sends(&send_only(SEND_PSN.add(2), 5));
+        bench.arrives(ack(SEND_PSN.add(2), ACK, 3));
+        bench.sends(&send_only(SEND_PSN.add(3), 5));
+        bench.now_ps += 2 * 4_096_000 + 1_000_000;
+        bench.arrives(ack(SEND_PSN.add(3), ACK, 4));
+        bench.now_ps += 70_000_000;
+        bench.sends(&send_only(SEND_PSN.add(4), 5));
+        assert_eq!(bench.rules(), []);
+        bench.sends(&send_only(SEND_PSN.add(3), 5));
     }),
     (Rule::RequestPsn, "an ACK that came before the timer had run out", |bench| {
         bench.sends(&send_only(SEND_PSN, 5));

@@ -47,7 +47,7 @@ def cells(line):
 
 
 def is_off(claim, measured):
-    """Whether a figure is not the measured one, in the digits that it has. An empty cell claims nothing."""
+    """Whether a figure is not the measured one, in the digits that it has."""
     digits = claim.replace(",", "")
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", digits):
         raise Off(f"`{claim}` is no figure")
@@ -127,6 +127,7 @@ def main():
         print(f"\n==> {part}", flush=True)
         try:
             for what, claim, measured in PARTS[part](text):
+                # An empty cell claims nothing.
                 if not claim:
                     continue
                 figures += 1

@@ -38,7 +38,7 @@ cargo test --workspace --test tidy
 step "compiling all other tests"
 cargo test --workspace --no-run
 
-step "tests: contract, language, blocks, card, driver, front ends, proofs (some 20 minutes on two cores)"
+step "tests: contract, language, blocks, card, driver, front ends, proofs (some 25 minutes on two cores)"
 mkdir -p build
 cargo test --workspace 2>&1 | tee build/tests.log
 

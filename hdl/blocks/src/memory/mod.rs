@@ -36,7 +36,7 @@ const fn is_address_width(bits: usize) -> bool {
 /// What a memory is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// Block RAM: 36 Kbit each, the choice above some 64 words, and for fewer that are hundreds of bits wide.
+    /// Block RAM: 36 Kbit each, the choice above some 64 words.
     Block,
     /// LUTs: 64 words or less, with the read register in flip-flops.
     Distributed,

@@ -41,7 +41,7 @@ pub const FIFO_LATENCY: usize = 2;
 #[require(COUNT == ADDRESS + 1)]
 #[new(
     /// Makes an empty queue. [`Storage::Distributed`] costs 8 LUTs for each 14 bits of up to 32 beats, [`Storage::Block`] one
-    /// RAMB18 for each 36 bits of up to 512: up to 64 beats the first is the choice, but for beats of hundreds of bits.
+    /// RAMB18 for each 36 bits of up to 512: up to 32 beats the first is the choice, and up to 64 unless they are wide.
     storage: Storage,
 )]
 pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {

@@ -435,7 +435,8 @@ pub struct PlanOptions {
     pub kinds: &'static [Kind],
     /// PMTUs to choose from.
     pub pmtus: &'static [Pmtu],
-    /// Maximum length of a message. It must fit the receive buffer of the peer's card.
+    /// Maximum length of a message. Of queue pairs without retries it must fit the share that one has of the receive buffer of
+    /// the peer's card, which is half of it, unless the host there is quick.
     pub message_bytes_max: usize,
     /// Maximum of packets of most messages.
     pub packets_usual: usize,
@@ -462,7 +463,7 @@ impl PlanOptions {
         mistakes: &Mistake::ALL,
         kinds: &Kind::ALL,
         pmtus: &Pmtu::ALL,
-        message_bytes_max: 24 << 10,
+        message_bytes_max: 16 << 10,
         packets_usual: 4,
         window_bytes: WINDOW_BYTES,
         reads: None,
@@ -484,7 +485,7 @@ pub struct Plan {
     /// Seed that it was drawn from.
     pub seed: Seed,
     /// Maximum of bytes that a host has in flight, except for a longer message, which is sent alone. A queue pair without retries
-    /// fails if the receive buffer of the peer's card overflows while its host is slow.
+    /// fails if it exceeds its share of the receive buffer of the peer's card while its host is slow.
     pub in_flight_bytes: usize,
     /// Retries of all queue pairs.
     pub retries: Retries,

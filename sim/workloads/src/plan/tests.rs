@@ -36,7 +36,7 @@ fn plans_hold_everything_that_can_be_asked_for() {
             for length in [bytes, 2 * bytes - 1, 2 * bytes, 2 * bytes + 1] {
                 assert!(of_pmtu().any(|found| found == length), "{kind:?} of {length} bytes");
             }
-            assert!(of_pmtu().any(|length| length > 16 << 10), "a long {kind:?}, PMTU {bytes}");
+            assert!(of_pmtu().any(|length| length > 12 << 10), "a long {kind:?}, PMTU {bytes}");
         }
         assert!(of_kind().any(|(_, send)| send.length() == 0));
         let is_inline = of_kind().any(|(_, send)| matches!(send.source, Source::Inline(1..)));

@@ -1,11 +1,12 @@
 //! Configuration of the card, read from TOML and checked before any hardware is generated.
 //!
 //! Every refusal names the setting, the value found and the values allowed; [`Config::parse`] reports the first
-//! in the order of the sections. Every setting but the clock of the MAC must be given, and an unknown one is an error, so that a
-//! misspelt name is not ignored.
+//! in the order of the sections. Every setting but the clock of the MAC and the sizes of tables must be given, and an unknown one is
+//! an error, so that a misspelt name is not ignored.
 use rnic_control::function_reset::FUNCTION_RESET_CYCLES_MAX;
 use rnic_layout::limits::HOST_LIMIT_RESET_MS;
 use rnic_layout::registers::HostLimit;
+use rnic_messages::sizes::Sizes;
 use rnic_packet::crossing;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -28,13 +29,26 @@ const HARD_MAC_HZ: u64 = 322_265_625;
 const HARD_MAC_GBPS: u32 = 40;
 /// Allowed sizes of each receive buffer, in KiB.
 pub const BUFFERS_KIB: [u32; 3] = [32, 64, 128];
-/// The preset of each width of [`WIDTHS_BITS`], as text.
-const PRESETS: [(u32, &str); WIDTHS_BITS.len()] = [
-    (64, include_str!("../../configs/w64.toml")),
-    (128, include_str!("../../configs/w128.toml")),
-    (256, include_str!("../../configs/w256.toml")),
-    (512, include_str!("../../configs/w512.toml")),
+/// Names and texts of the presets: one for each width of [`WIDTHS_BITS`], with the largest tables, then by size.
+const PRESETS: [(&str, &str); 8] = [
+    ("w64", include_str!("../../configs/w64.toml")),
+    ("w128", include_str!("../../configs/w128.toml")),
+    ("w256", include_str!("../../configs/w256.toml")),
+    ("w512", include_str!("../../configs/w512.toml")),
+    ("large", include_str!("../../configs/w512.toml")),
+    ("medium", include_str!("../../configs/medium.toml")),
+    ("small", include_str!("../../configs/small.toml")),
+    ("tiny", include_str!("../../configs/tiny.toml")),
 ];
+/// Allowed numbers of queue pairs; of these and of all other objects there is a power of two.
+pub const QUEUE_PAIRS: std::ops::RangeInclusive<u32> = 16..=1 << Sizes::LARGEST.queue_pairs;
+/// Allowed numbers of completion queues.
+pub const COMPLETION_QUEUES: std::ops::RangeInclusive<u32> = 2..=1 << Sizes::LARGEST.completion_queues;
+/// Allowed numbers of shared receive queues.
+pub const SHARED_RECEIVE_QUEUES: std::ops::RangeInclusive<u32> =
+    2..=1 << Sizes::LARGEST.shared_receive_queues;
+/// Allowed numbers of regions.
+pub const REGIONS: std::ops::RangeInclusive<u32> = 16..=1 << Sizes::LARGEST.regions;
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +60,9 @@ pub struct Config {
     pub network: Network,
     /// The receive buffers.
     pub receive: Receive,
+    /// How many objects the card has.
+    #[serde(default)]
+    pub tables: Tables,
 }
 
 /// Width and clock of the datapath.
@@ -75,6 +92,33 @@ pub struct Network {
 pub struct Receive {
     /// Payload that each of the two buffers holds, in KiB: one of [`BUFFERS_KIB`].
     pub buffer_kib: u32,
+}
+
+/// How many objects the card has, each a power of two, and the most that can be built where it is not given. Lines of receive WQEs
+/// and blocks of outstanding messages follow from the queue pairs: there are two lines of four WQEs for each, and one block of
+/// eight messages, which all share, beside a line and a block of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tables {
+    /// Queue pairs: within [`QUEUE_PAIRS`].
+    pub queue_pairs: u32,
+    /// Completion queues: within [`COMPLETION_QUEUES`].
+    pub completion_queues: u32,
+    /// Shared receive queues: within [`SHARED_RECEIVE_QUEUES`].
+    pub shared_receive_queues: u32,
+    /// Memory regions: within [`REGIONS`].
+    pub regions: u32,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Tables {
+            queue_pairs: *QUEUE_PAIRS.end(),
+            completion_queues: *COMPLETION_QUEUES.end(),
+            shared_receive_queues: *SHARED_RECEIVE_QUEUES.end(),
+            regions: *REGIONS.end(),
+        }
+    }
 }
 
 /// Why a configuration is refused.
@@ -116,17 +160,17 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration that a command line names: a file, or a preset by its name, `w64` to `w512`, if there is no such file.
+    /// Reads the configuration that a command line names: a file, or a preset by its name if there is no such file.
     ///
     /// # Errors
     /// [`ConfigError`], without the name.
     pub fn read(name: &Path) -> Result<Config, ConfigError> {
-        let is_name = |width: &u32| name == Path::new(&format!("w{width}"));
-        match (std::fs::read_to_string(name), WIDTHS_BITS.into_iter().find(is_name)) {
+        let preset = PRESETS.iter().find(|(preset, _)| name == Path::new(preset));
+        match (std::fs::read_to_string(name), preset) {
             (Ok(text), _) => Config::parse(&text),
-            (Err(_), Some(width)) => Config::preset(width),
+            (Err(_), Some((_, text))) => Config::parse(text),
             (Err(error), None) => {
-                let presets = WIDTHS_BITS.map(|width| format!("w{width}")).join(", ");
+                let presets = PRESETS.map(|(name, _)| name).join(", ");
                 Err(ConfigError::File { error: error.to_string(), presets })
             }
         }
@@ -137,7 +181,8 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Setting`] if the width is none of [`WIDTHS_BITS`].
     pub fn preset(width_bits: u32) -> Result<Config, ConfigError> {
-        let Some((_, text)) = PRESETS.iter().find(|(width, _)| *width == width_bits) else {
+        let name = format!("w{width_bits}");
+        let Some((_, text)) = PRESETS.iter().find(|(preset, _)| *preset == name) else {
             let (value, allowed) = (width_bits.to_string(), list(&WIDTHS_BITS));
             return Err(ConfigError::Setting { setting: "datapath.width_bits", value, allowed });
         };
@@ -166,7 +211,30 @@ impl Config {
         self.check_mac_clock()?;
         let size = self.receive.buffer_kib;
         require("receive.buffer_kib", size, BUFFERS_KIB.contains(&size), || list(&BUFFERS_KIB))?;
+        let Tables { queue_pairs, completion_queues, shared_receive_queues, regions } = self.tables;
+        for (setting, value, allowed) in [
+            ("tables.queue_pairs", queue_pairs, QUEUE_PAIRS),
+            ("tables.completion_queues", completion_queues, COMPLETION_QUEUES),
+            ("tables.shared_receive_queues", shared_receive_queues, SHARED_RECEIVE_QUEUES),
+            ("tables.regions", regions, REGIONS),
+        ] {
+            require(setting, value, value.is_power_of_two() && allowed.contains(&value), || {
+                format!("powers of two from {} to {}", allowed.start(), allowed.end())
+            })?;
+        }
         Ok(())
+    }
+
+    /// The sizes of the tables, for the generator.
+    pub fn sizes(&self) -> Sizes {
+        let Tables { queue_pairs, completion_queues, shared_receive_queues, regions } = self.tables;
+        let log2 = |count: u32| count.ilog2() as usize;
+        Sizes {
+            queue_pairs: log2(queue_pairs),
+            completion_queues: log2(completion_queues),
+            shared_receive_queues: log2(shared_receive_queues),
+            regions: log2(regions),
+        }
     }
 
     /// Checks the clock of the MAC against the line and against the queue between core and MAC.

@@ -16,7 +16,7 @@ pub struct Clocks {
 /// Generates a design for its clocks.
 pub type Build = fn(Clocks) -> Result<Design, GenerateError>;
 
-/// Runs `build` with the clocks of the configuration, on a thread with a stack of 256 MiB.
+/// Runs `build` with the clocks and the sizes of the configuration, on a thread with a stack of 256 MiB.
 ///
 /// # Errors
 /// Those of `build`.
@@ -26,7 +26,8 @@ pub type Build = fn(Clocks) -> Result<Design, GenerateError>;
 pub fn run(build: Build, config: &Config) -> Result<Design, GenerateError> {
     let clocks =
         Clocks { core_khz: config.datapath.core_clock_mhz * 1000, head_start: config.head_start_beats() };
+    let sizes = config.sizes();
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-    let thread = thread.spawn(move || build(clocks)).expect("a thread can be started");
+    let thread = thread.spawn(move || sizes.make(|| build(clocks))).expect("a thread can be started");
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

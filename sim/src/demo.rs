@@ -94,8 +94,12 @@ pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary
     let model_options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
     let model = Model::build(TOP, &product.verilog, &model_options)?;
     print_line!("two cards on a wire: {} messages, seed {}", options.messages, options.seed);
-    let scenario_options =
-        ScenarioOptions { seed: options.seed, messages: options.messages, host: HostOptions::STANDARD };
+    let scenario_options = ScenarioOptions {
+        seed: options.seed,
+        messages: options.messages,
+        host: HostOptions::STANDARD,
+        queue_pairs: config.tables.queue_pairs as usize,
+    };
     let (trace, card) = (out.join("trace.pcap"), card_options(config));
     // Two pairs of cards that know nothing of each other: a machine of two cores runs both in the time of one.
     let (cards, curve) = thread::scope(|scope| {

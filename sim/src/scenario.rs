@@ -67,6 +67,8 @@ pub struct ScenarioOptions {
     pub messages: usize,
     /// Behaviour of both hosts.
     pub host: HostOptions,
+    /// Queue pairs of a card; the scenario uses as many as it has a use for.
+    pub queue_pairs: usize,
 }
 
 /// Current time in picoseconds, and in core clock cycles of card 0.
@@ -83,7 +85,9 @@ pub fn play(model: &Model, card: CardOptions, options: &ScenarioOptions, trace: 
     let card = CardOptions { host: options.host, ..card };
     let (world, functions) = two_cards(model, [card; 2], card.wire(), options.seed)?;
     lock(&world).capture(Port::Card(0), trace)?;
-    let mut plan_options = PlanOptions::faultless(PAIRS, options.messages.div_ceil(2 * PAIRS));
+    // One queue pair is for the measurement of latency.
+    let pairs = PAIRS.min(options.queue_pairs - 1);
+    let mut plan_options = PlanOptions::faultless(pairs, options.messages.div_ceil(2 * pairs));
     plan_options.in_flight_bytes = IN_FLIGHT_BYTES;
     plan_options.message_bytes_max = MESSAGE_BYTES_MAX;
     plan_options.pmtus = &[Pmtu::Bytes1024, Pmtu::Bytes2048, Pmtu::Bytes4096];

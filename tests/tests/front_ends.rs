@@ -1,4 +1,4 @@
-//! Three unrelated front ends read every preset and have nothing to say: Verilator, Icarus and Yosys.
+//! Three unrelated front ends read the presets and have nothing to say: Verilator, Icarus and Yosys.
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
 use rnic_hdl::generator;
@@ -94,4 +94,14 @@ fn w256_is_clean() -> Result<()> {
 #[test]
 fn w512_is_clean() -> Result<()> {
     is_clean("w512")
+}
+
+#[test]
+fn tiny_is_clean() -> Result<()> {
+    is_clean("tiny")
+}
+
+#[test]
+fn medium_is_clean() -> Result<()> {
+    is_clean("medium")
 }

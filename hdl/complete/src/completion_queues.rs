@@ -50,7 +50,7 @@ use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken};
 use rnic_messages::doorbell::CompletionsRead;
 use rnic_messages::host::CqeOwner;
 use rnic_messages::setup::{NoticeKind, QpNotice};
-use rnic_messages::sizes::{COMPLETION_LIFE_BITS, COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS};
+use rnic_messages::sizes::{COMPLETION_LIFE_BITS, COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, sizes};
 
 /// Cycles of an operation.
 pub const OPERATION_CYCLES: u64 = 3;
@@ -455,10 +455,13 @@ pub struct CompletionQueues {
     #[init(Fifo::new(Storage::Block))]
     refusals: Fifo<CqeOwner, REFUSED, REFUSED_COUNT>,
     /// Queues whose EQE waits.
+    #[init(Fifo::default().with_beats_log2(sizes().completion_queues))]
     waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
     deliveries: Fifo<Delivery, DELIVERIES, DELIVERY_COUNT>,
     failures: Fifo<QpNotice, 3, 4>,
+    #[init(Memory::default().with_words_log2(sizes().completion_queues))]
     configurations: Memory<CompletionQueueSetup, QUEUES>,
+    #[init(Memory::default().with_words_log2(sizes().completion_queues))]
     records: Memory<Record, QUEUES>,
 
     #[init(Reg::new(Stage::Choose))]

@@ -35,7 +35,7 @@ use rnic_messages::doorbell::{
 };
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
-    SHARED_RECEIVE_BITS, WORK_INDEX_BITS, queue_pair_of,
+    SHARED_RECEIVE_BITS, WORK_INDEX_BITS, completion_queue_index, queue_pair_of, shared_receive_index, sizes,
 };
 
 /// Bits of a byte address in BAR 2.
@@ -187,10 +187,12 @@ pub struct Doorbells {
     /// To the counters: doorbells that did nothing.
     pub counts: Signal<Out, DoorbellCounts>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     queue_pairs: Memory<Owner, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().completion_queues))]
     completion_queues: Memory<Owner, COMPLETION_QUEUE_BITS>,
     event_queues: Memory<Owner, EVENT_QUEUE_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().shared_receive_queues))]
     shared_receive_queues: Memory<Owner, SHARED_RECEIVE_BITS>,
     /// The latch of each page, by the number of the doorbell.
     halves: [Memory<Half, DOORBELL_PAGE_BITS>; DOORBELLS],
@@ -269,7 +271,7 @@ fn check(written: Written, owner: Owner) -> Verdict {
 fn receives_posted(written: Written) -> ReceivesPosted {
     ReceivesPosted {
         ring: if written.doorbell == at::SHARED_RECEIVE {
-            shared_ring(written.data.get_bits::<SHARED_RECEIVE_BITS>(0))
+            shared_ring(shared_receive_index(written.data.get_bits::<QUEUE_NUMBER_BITS>(0)))
         } else {
             own_ring(queue_pair_of(written.data.get_bits::<QUEUE_NUMBER_BITS>(0)))
         },
@@ -282,7 +284,7 @@ fn receives_posted(written: Written) -> ReceivesPosted {
 fn completions_read(written: Written) -> CompletionsRead {
     let arm = written.data.get_bits::<2>(at::ARM);
     CompletionsRead {
-        completion_queue: written.data.get_bits::<COMPLETION_QUEUE_BITS>(0),
+        completion_queue: completion_queue_index(written.data.get_bits::<QUEUE_NUMBER_BITS>(0)),
         consumer_index: written.data.get_bits::<ENTRY_INDEX_BITS>(at::CONSUMER_INDEX),
         arm: select(arm <= at::ARM_LAST, arm, bits::<2>(0)),
     }

@@ -34,7 +34,7 @@ use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{CreateRegion, RegionKind};
 use rnic_messages::protect::{Invalidated, Invalidation};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, REGION_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, REGION_BITS, sizes};
 
 /// Cycles between two invalidations, in which the sequencer has its store.
 pub const REST_CYCLES: u64 = 8;
@@ -123,6 +123,7 @@ pub struct Invalidate {
     freed: DFF<Bits<64>>,
     wrote: Reg<Bit>,
     rest: Reg<Bits<3>>,
+    #[init(Fifo::default().with_beats_log2(sizes().queue_pairs))]
     waiting: Fifo<Invalidated, QUEUE_PAIR_BITS, COUNT_BITS>,
     peers: RegisterSlice<Invalidated>,
     /// Numbers of own answers that ever began to wait, for which this round waits, that may leave, and that have left.

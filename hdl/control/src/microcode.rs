@@ -16,9 +16,7 @@ use rnic_layout::field::{Field, Record};
 use rnic_layout::limits;
 use rnic_layout::state::{ATTRIBUTES, AttributeMask, QpState, Service};
 use rnic_messages::setup::{SetupKind, SrqSetupKind};
-use rnic_messages::sizes::{
-    ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, SHARED_RECEIVE_BITS,
-};
+use rnic_messages::sizes::{ADDRESS_HANDLE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, sizes};
 
 /// Bits of the number of an instruction.
 pub const ROW_BITS: usize = 10;
@@ -173,10 +171,10 @@ fn number_width(kind: Kind) -> usize {
     match kind {
         Kind::QueuePair => limits::QPN_BITS as usize,
         Kind::Region => object_store::NUMBER_BITS,
-        Kind::CompletionQueue => COMPLETION_QUEUE_BITS,
+        Kind::CompletionQueue => sizes().completion_queues,
         Kind::AddressHandle => ADDRESS_HANDLE_BITS,
         Kind::EventQueue => EVENT_QUEUE_BITS,
-        Kind::SharedReceive => SHARED_RECEIVE_BITS,
+        Kind::SharedReceive => sizes().shared_receive_queues,
     }
 }
 
@@ -308,7 +306,7 @@ fn stamp(program: &mut Program) {
 /// Adds to the users of the two completion queues of the subject, and of its shared receive queue.
 fn use_queues(program: &mut Program, amount: u64) {
     for name in CREATED_NUMBERS {
-        let number = path(name).low(COMPLETION_QUEUE_BITS);
+        let number = path(name).low(number_width(Kind::CompletionQueue));
         program.exists(Kind::CompletionQueue, number, Reference, CommandStatus::DoesNotExist, 0);
         program.add(word(Reference, 0), amount);
     }
@@ -318,8 +316,8 @@ fn use_queues(program: &mut Program, amount: u64) {
     program.flags(Run { bit: flags.bit + 32, width: 32, ..flags });
     program.only_if(flag - 32, |program| {
         // The field may cross words.
-        let number = Run::new(Scratch, 64 * NOTE_WORD, SHARED_RECEIVE_BITS);
-        program.copy(path("shared_receive_queue").low(SHARED_RECEIVE_BITS), number);
+        let number = Run::new(Scratch, 64 * NOTE_WORD, number_width(Kind::SharedReceive));
+        program.copy(path("shared_receive_queue").low(number_width(Kind::SharedReceive)), number);
         program.exists(Kind::SharedReceive, number, Reference, CommandStatus::DoesNotExist, 0);
         program.add(word(Reference, 0), amount);
     });
@@ -338,7 +336,7 @@ fn create_queue_pair() -> Vec<Instruction> {
     ring_aligned(&mut program, field("receive_base"));
     let shared = field("shared_receive_queue");
     let status = CommandStatus::ReferenceDoesNotExist;
-    program.nonzero(body(shared).above(SHARED_RECEIVE_BITS), status, detail(shared));
+    program.nonzero(body(shared).above(number_width(Kind::SharedReceive)), status, detail(shared));
     free_index(&mut program, Kind::QueuePair);
     for name in CREATED_NUMBERS {
         reference(&mut program, Kind::CompletionQueue, field(name));

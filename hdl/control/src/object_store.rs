@@ -16,7 +16,7 @@
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS, REGION_BITS,
-    SHARED_RECEIVE_BITS,
+    SHARED_RECEIVE_BITS, queue_pair_of, region_of_key,
 };
 
 /// Bits of an address of the store, in words of 64 bits.
@@ -113,7 +113,11 @@ pub mod kind {
 /// Gives the index of an object in the table of its kind, from its number.
 #[kernel]
 pub fn index_of(kind: Bits<KIND_BITS>, number: Bits<NUMBER_BITS>) -> Bits<INDEX_BITS> {
-    select(kind == kind::REGION, number.get_bits::<INDEX_BITS>(8), number.get_bits::<INDEX_BITS>(0))
+    match kind.to_u64() {
+        kind::REGION => region_of_key(number),
+        kind::QUEUE_PAIR => queue_pair_of(number.get_bits::<24>(0)),
+        _ => number.get_bits::<INDEX_BITS>(0),
+    }
 }
 
 /// Gives the address of the header of an object.

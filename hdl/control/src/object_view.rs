@@ -16,7 +16,7 @@ use rnic_messages::read::{READ_UNIT_BITS, ReadShare};
 use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup, SrqSetupKind};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, GENERATION_BITS, PAGE_ENTRY_BITS,
-    QUEUE_PAIR_BITS, REGION_BITS, SHARED_RECEIVE_BITS, VECTOR_BITS, WORK_INDEX_BITS,
+    SHARED_RECEIVE_BITS, VECTOR_BITS, WORK_INDEX_BITS, queue_pair_of, region_of_key,
 };
 
 /// Bits of an object that are loaded.
@@ -52,7 +52,6 @@ mod at {
         BODY + CreateEventQueue::RECORD.field(name).offset as usize
     }
 
-    pub(super) const KEY_INDEX: usize = crate::object_store::NUMBER + 8;
     pub(super) const REGION_KIND: usize = region("kind");
     pub(super) const REGION_KIND_BITS: usize = CreateRegion::RECORD.field("kind").width as usize;
     pub(super) const REGION: u64 = rnic_layout::admin::RegionKind::Region as u64;
@@ -106,7 +105,7 @@ pub fn setup_of(loaded: Bits<LOADED_BITS>, kind: SetupKind, psn: Bits<24>) -> Se
     let shares = loaded.get_bits::<64>(64 * READ_SHARES);
     SetupEvent {
         kind,
-        queue_pair: header.get_bits::<QUEUE_PAIR_BITS>(NUMBER),
+        queue_pair: queue_pair_of(header.get_bits::<24>(NUMBER)),
         state: state_of(header),
         generation: generation_of(header),
         psn,
@@ -156,7 +155,7 @@ pub fn srq_setup_of(loaded: Bits<LOADED_BITS>, kind: SrqSetupKind, limit: Bits<2
 #[kernel]
 pub fn region_of(loaded: Bits<LOADED_BITS>) -> RegionWrite {
     RegionWrite {
-        index: loaded.get_bits::<REGION_BITS>(at::KEY_INDEX),
+        index: region_of_key(loaded.get_bits::<NUMBER_BITS>(NUMBER)),
         region: Region {
             key: loaded.get_bits::<NUMBER_BITS>(NUMBER),
             valid: loaded.get_bit(VALID)

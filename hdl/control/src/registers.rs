@@ -48,9 +48,8 @@ use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{
-    ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, HOST_LIMIT_BITS,
-    QUEUE_PAIR_BITS, READ_POOL_BITS, REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS,
-    VECTOR_BITS,
+    ADDRESS_HANDLE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, HOST_LIMIT_BITS, READ_POOL_BITS,
+    SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS, VECTOR_BITS, sizes,
 };
 use settings::{
     Permissions, RegisterWrite, Requests, Settings, event_queue_0, next_settings, permissions, requests_of,
@@ -155,15 +154,17 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 11] {
         ..Features::at_reset()
     };
     let geometry = Geometry { datapath_bits, interrupt_vectors: 1 << VECTOR_BITS, clock_khz };
+    let sizes = sizes();
     let tables = TableSizes {
-        queue_pairs_log2: QUEUE_PAIR_BITS as u8,
-        completion_queues_log2: COMPLETION_QUEUE_BITS as u8,
+        queue_pairs_log2: sizes.queue_pairs as u8,
+        completion_queues_log2: sizes.completion_queues as u8,
         event_queues_log2: EVENT_QUEUE_BITS as u8,
-        shared_receive_queues_log2: SHARED_RECEIVE_BITS as u8,
-        regions_log2: REGION_BITS as u8,
+        shared_receive_queues_log2: sizes.shared_receive_queues as u8,
+        regions_log2: sizes.regions as u8,
         address_handles_log2: ADDRESS_HANDLE_BITS as u8,
         doorbell_pages_log2: DOORBELL_PAGE_BITS as u8,
-        outstanding_blocks_log2: OUTSTANDING_BLOCKS_LOG2,
+        // One of each queue pair, and those that all share.
+        outstanding_blocks_log2: sizes.outstanding_blocks() as u8 + 1,
     };
     let queues = QueueLimits {
         send_slots_log2: limits::SEND_SLOTS_LOG2_MAX as u8,
@@ -201,8 +202,6 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 11] {
     ]
 }
 
-/// Blocks of outstanding messages: one of each queue pair, and the same number that all share.
-const OUTSTANDING_BLOCKS_LOG2: u8 = QUEUE_PAIR_BITS as u8 + 1;
 /// SGEs of a send WQE, at most.
 const SEND_SGES: u8 = limits::SEND_SGES_MAX as u8;
 /// PSNs that a queue pair has in flight at most, as a power of two.

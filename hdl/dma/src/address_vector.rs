@@ -44,7 +44,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::PacketToken;
 use rnic_messages::setup::{SetupEvent, SetupKind, SourceAddressWrite};
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, sizes};
 use rnic_messages::transmit::TransmitToken;
 use rnic_messages::transmit::{IssuedPsn, TransmitRequest};
 
@@ -127,8 +127,10 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     arbiter: Arbiter<TransmitRequest, 2>,
     /// Replies that went before the response that waits; `REPLIES_AHEAD` also if none is left to go before it.
     replies_gone: Reg<Bits<2>>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     paths: Memory<Route, QUEUE_PAIR_BITS>,
     sources: Memory<SourceAddress, SOURCE_ADDRESS_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     frontiers: Memory<Bits<24>, QUEUE_PAIR_BITS>,
     chosen: DFF<TransmitRequest>,
     is_chosen: Reg<Bit>,

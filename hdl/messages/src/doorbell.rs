@@ -1,7 +1,7 @@
 //! Accepted doorbells: the object exists and belongs to the doorbell page.
 use crate::sizes::{
     COMPLETION_QUEUE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS,
-    SHARED_RECEIVE_BITS, WORK_INDEX_BITS,
+    SHARED_RECEIVE_BITS, WORK_INDEX_BITS, sizes,
 };
 use rnic_kernel::prelude::*;
 
@@ -29,10 +29,26 @@ pub fn own_ring(queue_pair: Bits<QUEUE_PAIR_BITS>) -> Bits<RECEIVE_RING_BITS> {
     bit_cast::<RECEIVE_RING_BITS, QUEUE_PAIR_BITS>(queue_pair)
 }
 
+/// The bit of a ring's number that those of SRQs have set.
+fn shared_ring_bit() -> usize {
+    sizes().receive_rings() - 1
+}
+
+/// Number of the first ring of an SRQ.
+fn first_shared_ring() -> u64 {
+    1 << shared_ring_bit()
+}
+
 /// Returns the number of the ring of an SRQ.
 #[kernel]
 pub fn shared_ring(number: Bits<SHARED_RECEIVE_BITS>) -> Bits<RECEIVE_RING_BITS> {
-    cat!(bits::<5>(1 << (QUEUE_PAIR_BITS - SHARED_RECEIVE_BITS)), number)
+    bit_cast::<RECEIVE_RING_BITS, SHARED_RECEIVE_BITS>(number) | first_shared_ring()
+}
+
+/// Says whether a receive ring is that of an SRQ.
+#[kernel]
+pub fn is_shared_ring(ring: Bits<RECEIVE_RING_BITS>) -> Bit {
+    ring.get_bit(shared_ring_bit())
 }
 
 /// CQEs were polled, and the completion queue may be armed.

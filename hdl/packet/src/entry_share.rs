@@ -32,7 +32,7 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 use rnic_messages::pool::has_share;
 use rnic_messages::receive::{ROOM_BITS, ROOM_UNIT_LOG2};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS, sizes};
 
 /// Cycles from `look` to `exceeds`.
 pub const SHARE_LATENCY: usize = 3;
@@ -75,9 +75,9 @@ struct Tally<const N: usize> {
     /// Its sum, a cycle later; that of the memory.
     pub sum: Signal<Out, Bits<N>>,
     /// The sums twice, since one queue pair is looked at while another one's counts.
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().queue_pairs))]
     sums: Memory<Bits<N>, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().queue_pairs))]
     looked: Memory<Bits<N>, QUEUE_PAIR_BITS>,
     has_addition: Reg<Bit>,
     added: DFF<Addition<N>>,

@@ -36,12 +36,10 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Region, RegionWrite};
-use rnic_messages::sizes::REGION_BITS;
+use rnic_messages::sizes::{REGION_BITS, region_of_key, sizes};
 
 /// Cycles from a request to its answer, if answers are taken at once.
 pub const LATENCY: usize = 7;
-/// Bits below the index in a key.
-const VARIANT_BITS: usize = 8;
 /// Bits of an address with a carry.
 const WIDE_BITS: usize = 65;
 /// log2 of the requests in the pipeline.
@@ -91,7 +89,7 @@ pub struct RegionTable {
     /// One answer for each; registered.
     pub answer: StreamTx<AccessAnswer>,
 
-    #[init(Memory::new(Storage::Block).with_output_register())]
+    #[init(Memory::new(Storage::Block).with_output_register().with_words_log2(sizes().regions))]
     regions: Memory<Region, REGION_BITS>,
     /// The request whose region is being read, and the one whose region was read.
     asked: [DFF<AccessRequest>; 2],
@@ -132,7 +130,7 @@ impl Logic for RegionTable {
         // Cycles 0 and 1: the region is read.
         let request = self.request.beat.val();
         self.regions.read_enable.next = true;
-        self.regions.read_address.next = request.key.get_bits::<REGION_BITS>(VARIANT_BITS);
+        self.regions.read_address.next = region_of_key(request.key);
         self.asked[0].d.next = request;
         self.asked[1].d.next = self.asked[0].q.val();
 
@@ -185,6 +183,7 @@ mod tests {
     use rand::Rng;
     use rand::seq::IndexedRandom;
     use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Waves, random};
+    use rnic_messages::sizes::REGION_VARIANT_BITS;
 
     fn bench() -> Bench<RegionTable> {
         Bench::clocked(RegionTable::default(), |block| &mut block.clock)
@@ -242,7 +241,7 @@ mod tests {
     fn some_request(regions: &[Region], random: &mut Random) -> AccessRequest {
         let region = regions.choose(random).unwrap();
         let variant = if random.random_ratio(1, 12) { 1 } else { 0 };
-        let beyond = if random.random_ratio(1, 12) { 1 << (REGION_BITS + VARIANT_BITS) } else { 0 };
+        let beyond = if random.random_ratio(1, 12) { 1 << (REGION_BITS + REGION_VARIANT_BITS) } else { 0 };
         let first = if region.zero_based { 0 } else { region.first_address.to_u64() };
         let length = region.length.to_u64();
         let offset = random.random_range(0..length);

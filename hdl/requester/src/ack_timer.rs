@@ -27,7 +27,7 @@
 //! Time is counted in units of 4.096 us, `unit` cycles each; zero counts as one. T is 2^timeout units, the delay
 //! of an RNR NAK that of its code, rounded up to units. Deadlines are compared modulo 2^33.
 //!
-//! Latency: a round is 1,024 cycles, and three from a visit to `expired`. The round stands still while `expired`
+//! Latency: a round is a cycle for each queue pair, 1,024 at most, and three from a visit to `expired`. The round stands still while `expired`
 //! waits.
 //!
 //! 1. A timer expires no earlier than T after its start, and no later than 4T or 3,584 cycles, whichever is more,
@@ -48,7 +48,7 @@ use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::syndrome::rnr_timer_us;
 use rnic_messages::setup::SetupEvent;
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS, next_queue_pair, sizes};
 use rnic_messages::transmit::Departed;
 use rules::{
     Action, Look, Sent, TIME_BITS, Timer, TimerPath, action_of, expired_of, look_of, path_of, period_of,
@@ -94,9 +94,13 @@ pub struct AckTimer {
     pub expired: StreamTx<Expired>,
 
     departed_held: Reg<Departed>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     paths: Memory<TimerPath, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     sent: Memory<Sent, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     orders: Memory<TimerOrder, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     timers: Memory<Timer, QUEUE_PAIR_BITS>,
     #[init(ConstantRom::new(rnr_units))]
     rnr_delays: ConstantRom<RNR_CODE_BITS, DELAY_BITS>,
@@ -162,7 +166,7 @@ impl Logic for AckTimer {
         self.rnr_delays.address.next = order.rnr_code;
         let delay = bit_cast::<TIME_BITS, DELAY_BITS>(self.rnr_delays.value.val());
         if moves {
-            self.index.d.next = self.index.q.val() + 1;
+            self.index.d.next = next_queue_pair(self.index.q.val());
             self.looked.d.next = self.index.q.val();
             self.has_looked.d.next = !is_sweeping;
             self.judged.d.next = self.looked.q.val();

@@ -83,7 +83,7 @@ use crate::messages::{
     BLOCK_BITS, Begun, Expired, Issued, LocalCompletion, Mark, OutstandingMessage, PoolRead, Response,
     RetiredWrite, TimerSet,
 };
-use crate::outstanding::SHARED_BITS;
+use crate::outstanding::{SHARED_BITS, shared_number};
 use crate::sweep::SweepStep;
 use choose::{Chosen, Offers, first_step, has_room, responses_after, takes_response};
 use record::{Peer, Progress, after_local, after_mark, after_setup, is_over, lost_packet, no_peer, peer_of};
@@ -102,7 +102,7 @@ use rnic_messages::complete::CqeToken;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::read::ResponseNotice;
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, in_flight_after};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES, sizes};
 use rnic_messages::transmit::GatherFailure;
 use turn::{
     Closing, Judged, Turn, after_turn, closing_of, cqe_of, frees_shared, judge, leaves_pool, notice_of,
@@ -252,13 +252,16 @@ pub struct Acknowledge {
     pub counts: Signal<Out, AcknowledgeCounts>,
 
     own_addresses: MatchTable<128, SOURCE_ADDRESSES, SOURCE_ADDRESS_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     peers: Memory<Peer, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
+    #[init(Fifo::default().with_beats_log2(sizes().queue_pairs))]
     ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     completions: Fifo<CqeToken, 5, 6>,
     wakes: Fifo<Bits<QUEUE_PAIR_BITS>, 2, 3>,
     // One for each queue pair: while gather waits for the wire, those that fail keep no other from its turn.
-    #[init(Fifo::new(Storage::Block))]
+    #[init(Fifo::new(Storage::Block).with_beats_log2(sizes().queue_pairs))]
     marks: Fifo<Mark, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     step: Reg<Step>,
     responses_taken: Reg<Bits<3>>,
@@ -373,7 +376,7 @@ impl Logic for Acknowledge {
         let next_block = self.next_block.val();
         let pool_slot = pool_slot_of(step, progress, home, next_block, turn);
         self.pool_read.next = pool_read_of(step, next_queue_pair, queue_pair, pool_slot);
-        self.freed.next = turn.head.get_bits::<SHARED_BITS>(0);
+        self.freed.next = shared_number(turn.head);
         self.freed_valid.next = step == Step::Block && frees_shared(turn, next_block);
         let judged = judge(self.message.val(), peer, progress, turn, issued);
         self.oldest.d.next = select(step == Step::Message, judged, oldest);

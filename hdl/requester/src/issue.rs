@@ -49,7 +49,7 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, Invalidation};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS, sizes};
 use rnic_messages::transmit::{GatherCommand, IssuedPsn};
 use rules::{
     Answers, Command, Now, Record, after_answer, announces_read, command_after, command_of, completes_here,
@@ -130,7 +130,9 @@ pub struct Issue {
     /// Events to count; registered.
     pub counts: Signal<Out, IssueCounts>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     records: Memory<Record, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     nows: Memory<Now, QUEUE_PAIR_BITS>,
     spans: Fifo<HostSpan, 3, 4>,
     step: Reg<Step>,

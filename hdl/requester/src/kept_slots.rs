@@ -36,6 +36,7 @@ use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::Slot;
+use rnic_messages::sizes::sizes;
 use rules::{Row, after_answer, after_slot, answer_of, burst_of, place_of, row_index, shows, stores};
 
 /// `log2` of the rows.
@@ -46,6 +47,11 @@ pub(crate) const ROW_SLOTS_BITS: usize = 4;
 const SHOWN_BITS: usize = ROW_BITS + 1;
 /// Address of a slot.
 const ADDRESS_BITS: usize = ROW_BITS + ROW_SLOTS_BITS;
+
+/// log2 of the rows of a card: no more than it has queue pairs.
+fn rows_log2() -> usize {
+    ROW_BITS.min(sizes().queue_pairs)
+}
 
 /// Keeps slots; see the module.
 #[derive(LogicBlock, Registers, Construct)]
@@ -71,7 +77,9 @@ pub struct KeptSlots {
     /// Bursts that have ever begun, free-running; registered.
     pub burst_count: Signal<Out, Bits<16>>,
 
+    #[init(Memory::default().with_words_log2(rows_log2()))]
     rows: Memory<Row, ROW_BITS>,
+    #[init(Memory::default().with_words_log2(rows_log2() + ROW_SLOTS_BITS))]
     kept: Memory<Bits<SLOT_BITS>, ADDRESS_BITS>,
     // A place for each row.
     shown: Fifo<WqeBurst, ROW_BITS, SHOWN_BITS>,

@@ -34,19 +34,57 @@
 //! 3. Of two stages that each write a count and then read that of the other, at least one sees the other's
 //!    write: reads see all writes of earlier cycles. So a held queue pair is woken exactly when there is room.
 use crate::messages::{
-    BLOCK_BITS, Begun, BegunWrite, Issued, IssuedWrite, Link, MessageWrite, OutstandingMessage,
-    POOL_SLOT_BITS, PoolRead, Retired, RetiredRead, RetiredWrite,
+    BLOCK_BITS, BLOCK_MESSAGES, Begun, BegunWrite, Issued, IssuedWrite, Link, MessageWrite,
+    OutstandingMessage, POOL_SLOT_BITS, PoolRead, Retired, RetiredRead, RetiredWrite,
 };
 use crate::sweep::SweepStep;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::pool::{LEVEL_BITS, level_after};
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 
 /// `log2` of the shared blocks.
 pub const SHARED_BITS: usize = QUEUE_PAIR_BITS;
 const SHARED_COUNT_BITS: usize = SHARED_BITS + 1;
+
+/// log2 of the blocks of all queue pairs, the shared ones being the upper half.
+fn blocks_log2() -> usize {
+    sizes().outstanding_blocks() + 1
+}
+
+/// The bit of a block's number that shared ones have set.
+fn shared_block_bit() -> usize {
+    sizes().outstanding_blocks()
+}
+
+/// Number of shared blocks, and of the first of them.
+fn shared_blocks() -> u64 {
+    1 << shared_block_bit()
+}
+
+/// The bits that the number of a shared block among these has.
+fn shared_block_mask() -> u64 {
+    shared_blocks() - 1
+}
+
+/// Says whether a block is one of those that all queue pairs share.
+#[kernel]
+pub(crate) fn is_shared_block(block: Bits<BLOCK_BITS>) -> Bit {
+    block.get_bit(shared_block_bit())
+}
+
+/// Gives the block of a number among the shared ones.
+#[kernel]
+pub(crate) fn shared_block(number: Bits<SHARED_BITS>) -> Bits<BLOCK_BITS> {
+    bit_cast::<BLOCK_BITS, SHARED_BITS>(number) | shared_blocks()
+}
+
+/// Gives the number of a shared block among these.
+#[kernel]
+pub(crate) fn shared_number(block: Bits<BLOCK_BITS>) -> Bits<SHARED_BITS> {
+    block.get_bits::<SHARED_BITS>(0) & shared_block_mask()
+}
 
 /// The pool; see the module.
 #[derive(LogicBlock, Registers, Construct)]
@@ -96,12 +134,17 @@ pub struct Outstanding {
     /// not freed are among them.
     pub blocks_used: Signal<Out, Bits<LEVEL_BITS>>,
 
-    #[init(Memory::new(Storage::Ultra))]
+    #[init(Memory::new(Storage::Ultra).with_words_log2(blocks_log2() + BLOCK_MESSAGES.ilog2() as usize))]
     messages: Memory<OutstandingMessage, POOL_SLOT_BITS>,
+    #[init(Memory::default().with_words_log2(blocks_log2()))]
     links: Memory<Bits<BLOCK_BITS>, BLOCK_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     begun_counts: Memory<Begun, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     issued_counts: Memory<Issued, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     retired_counts: Memory<Retired, QUEUE_PAIR_BITS>,
+    #[init(Fifo::default().with_beats_log2(sizes().outstanding_blocks()))]
     free_blocks: Fifo<Bits<SHARED_BITS>, SHARED_BITS, SHARED_COUNT_BITS>,
     /// Chains whose last block is a shared one.
     shared_ends: Reg<Bits<LEVEL_BITS>>,
@@ -170,13 +213,13 @@ impl Logic for Outstanding {
 
         // A chain grows from its last block to the next one.
         let link = self.link.val();
-        let (was_shared, is_shared) = (link.block.get_bit(SHARED_BITS), link.next.get_bit(SHARED_BITS));
+        let (was_shared, is_shared) = (is_shared_block(link.block), is_shared_block(link.next));
         let grows = self.link_valid.val();
         let shared_ends = self.shared_ends.q.val();
         self.shared_ends.d.next =
             level_after(shared_ends, grows && is_shared && !was_shared, grows && was_shared && !is_shared);
         let free_count = bit_cast::<LEVEL_BITS, SHARED_COUNT_BITS>(self.free_blocks.level.val());
-        self.blocks_used.next = bits::<LEVEL_BITS>(1 << SHARED_BITS) - free_count - shared_ends;
+        self.blocks_used.next = bits::<LEVEL_BITS>(shared_blocks()) - free_count - shared_ends;
 
         // There are as many shared blocks as queue pairs, so the sweep frees each of them once.
         self.free_blocks.rx.valid.next = self.freed_valid.val() || is_sweeping;

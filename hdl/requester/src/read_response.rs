@@ -57,7 +57,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{ReadResponseCommand, ReadShare, read_place};
 use rnic_messages::setup::{SetupEvent, SetupKind, receives};
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS, sizes};
 use rules::{
     Comparison, Due, Outcome, Progress, access, after_issue, after_missing, after_response, compare, decide,
     due, notice,
@@ -138,7 +138,9 @@ pub struct ReadResponse {
     /// Events to count; registered.
     pub counts: Signal<Out, ReadResponseCounts>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     lives: Memory<Life, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
     records: Memory<ReadRecord, READ_POOL_BITS>,

@@ -26,7 +26,7 @@ use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 
 pub(crate) const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
@@ -57,8 +57,11 @@ pub struct ReadyQueue {
     pub to_fetch: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// Queue pairs in the queue; registered.
     pub level: Signal<Out, Bits<COUNT_BITS>>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     entered: Memory<Bit, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     left: Memory<Bit, QUEUE_PAIR_BITS>,
+    #[init(Fifo::default().with_beats_log2(sizes().queue_pairs))]
     queue: Fifo<Waiting, QUEUE_PAIR_BITS, COUNT_BITS>,
     candidate: DFF<Bits<QUEUE_PAIR_BITS>>,
     has_candidate: Reg<Bit>,

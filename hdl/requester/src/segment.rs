@@ -65,7 +65,7 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::setup::SetupEvent;
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS, sizes};
 use rnic_messages::transmit::WIRE_UNIT_LOG2;
 
 mod begin;
@@ -142,10 +142,13 @@ pub struct Segment {
     /// Queue pairs that wait for a turn; registered.
     pub waiting: Signal<Out, Bits<READY_COUNT_BITS>>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     lives: Memory<Life, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     rests: Memory<Rest, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     acknowledged: Memory<Acknowledged, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Ultra))]
+    #[init(Memory::new(Storage::Ultra).with_words_log2(sizes().queue_pairs + LISTED_BITS))]
     lists: Memory<Sge, LISTED_PLACE_BITS>,
     rest_queue: Fifo<Bits<QUEUE_PAIR_BITS>, 1, 2>,
     packets: Fifo<Packet, 4, 5>,

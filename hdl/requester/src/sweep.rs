@@ -5,17 +5,22 @@
 //! the same messages would no longer agree.
 //!
 //! ```text
-//!  reset ──> index: 0 ... 2^10 - 1 ──> step
+//!  reset ──> index: 0 ... the last one ──> step
 //! ```
 //!
-//! Latency: sweeps for 1,024 cycles, from the first after reset or power-up on. Outputs are registers.
+//! Latency: sweeps for a cycle for each queue pair, 1,024 at most, from the first after reset or power-up on. Outputs are registers.
 //!
 //! 1. Every index is shown exactly once, in one cycle, while `is_sweeping`.
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 
-/// Width of the counter, whose top bit ends the sweep.
+/// Width of the counter.
 const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+
+/// The bit of the count that ends the sweep.
+fn queue_pairs_log2() -> usize {
+    sizes().queue_pairs
+}
 
 /// What a stage clears in this cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -43,7 +48,7 @@ impl Logic for Sweep {
     fn update(&mut self) {
         self.hold_registers();
         let count = self.count.q.val();
-        let is_sweeping = !count.get_bit(QUEUE_PAIR_BITS);
+        let is_sweeping = !count.get_bit(queue_pairs_log2());
         if is_sweeping {
             self.count.d.next = count + 1;
         }

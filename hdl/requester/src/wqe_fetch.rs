@@ -55,7 +55,7 @@ use rnic_layout::state::QpState;
 use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::HostSpan;
 use rnic_messages::setup::{SetupEvent, SetupKind};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, WORK_INDEX_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, WORK_INDEX_BITS, sizes};
 use rules::{
     BurstPlan, Fetched, Look, Offers, Ring, Turn, after_burst, after_resume, burst_of, chosen_of, first_step,
     has_line_room, is_split, line_after, may_go_on, plan_burst, ring_of, room_after, span_of, step_after,
@@ -129,10 +129,15 @@ pub struct WqeFetch {
     /// Units of the bursts in the line to segment; registered.
     pub line_used: Signal<Out, Bits<LINE_BITS>>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     producer: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     rings: Memory<Ring, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     fetched: Memory<Fetched, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     weights: Memory<Bits<WEIGHT_BITS>, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     rests: Memory<Bit, QUEUE_PAIR_BITS>,
     spans: Fifo<HostSpan, 4, 5>,
     burst_queue: Fifo<WqeBurst, 6, 7>,

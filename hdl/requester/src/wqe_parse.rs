@@ -81,7 +81,7 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::setup::{SetupEvent, SetupKind};
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 use rules::{
     Decision, Life, PoolPlace, Send, act_of, after_hold, after_setup, after_slot, after_wake, at_end,
     at_oldest, decide, ends_kept, first_step, goes_back, is_active, life_of, parsed_of, place_of,
@@ -155,7 +155,9 @@ pub struct WqeParse {
     /// A slot of an older generation was dropped: an event to count; registered.
     pub counts_stale_dropped: Signal<Out, Bit>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     lives: Memory<Life, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     sends: Memory<Send, QUEUE_PAIR_BITS>,
     parsed_wqes: Fifo<ParsedWqe, 2, 3>,
     resumes: Fifo<FetchResume, 2, 3>,

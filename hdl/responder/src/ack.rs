@@ -52,7 +52,7 @@ use rnic_messages::host::WriteFailure;
 use rnic_messages::read::{READ_COUNT_BITS, ReadClosed, ReadRelease, ReadsWithdrawn};
 use rnic_messages::receive::AckNotice;
 use rnic_messages::setup::{QpNotice, SetupEvent};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, WRITE_COUNT_BITS, sizes};
 use rnic_messages::transmit::TransmitRequest;
 
 mod record;
@@ -90,7 +90,7 @@ enum Step {
 }
 
 /// Sends acknowledgements and NAKs; see the module.
-#[derive(Default, LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Ack {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -124,7 +124,9 @@ pub struct Ack {
     /// Queue pairs that owe a reply; registered.
     pub owing: Signal<Out, Bits<OWING_BITS>>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     records: Memory<ReplyRecord, QUEUE_PAIR_BITS>,
+    #[init(Fifo::default().with_beats_log2(sizes().queue_pairs))]
     ready_queue: Fifo<Ready, QUEUE_PAIR_BITS, OWING_BITS>,
     packets: RegisterSlice<TransmitRequest>,
     releases: Fifo<ReadRelease, 2, 3>,
@@ -132,6 +134,7 @@ pub struct Ack {
     /// Room for those that wait for setup events.
     closings: Fifo<ReadClosed, 4, 5>,
     /// Room for all queue pairs.
+    #[init(Fifo::default().with_beats_log2(sizes().queue_pairs))]
     failures: Fifo<QpNotice, QUEUE_PAIR_BITS, 11>,
     step: Reg<Step>,
     sweep: Reg<Bits<QUEUE_PAIR_BITS>>,

@@ -54,7 +54,7 @@
 //!
 //! 12. The first packet that is executed in RTR tells control so, once in the life of the queue pair (protocol 3.9).
 //!
-//! SEND, WRITE, READ and atomics are served. Reset sweeps all records, which takes 1,024 cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
+//! SEND, WRITE, READ and atomics are served. Reset sweeps all records, which takes a cycle for each queue pair, 1,024 at most. Protocol 3.1 to 3.8; design decisions 6 and 8.
 use crate::messages::{Admission, AdmitCounts, Stop};
 use check::{Findings, findings_of, needs_wqe};
 use establish::{Establish, first_of};
@@ -72,7 +72,9 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::read::{READ_COUNT_BITS, ReadsServed};
 use rnic_messages::setup::{QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES};
+use rnic_messages::sizes::{
+    QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES, queue_pair_mask, sizes,
+};
 use step::{Step, asked_of, choice_of, setting_of, step_after, sweep_after};
 
 mod check;
@@ -136,10 +138,14 @@ pub struct Admit {
     pub counts: Signal<Out, AdmitCounts>,
 
     own_addresses: MatchTable<128, SOURCE_ADDRESSES, SOURCE_ADDRESS_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     paths: Memory<AdmitPath, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     records: Memory<AdmitRecord, QUEUE_PAIR_BITS>,
     /// Free-running count of READs and atomics that were served.
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     stopped: Memory<Stopped, QUEUE_PAIR_BITS>,
     posted_wqes: PostedWqes,
     establish: Establish,
@@ -276,7 +282,8 @@ impl Logic for Admit {
         let enters_error = setting.sets && event.state == QpState::Error as u64;
         self.sweep.d.next = sweep_after(swept, proceeds, enters_error, event.queue_pair);
         let asks_srq = path.is_shared && needs_wqe(compared.class);
-        self.step.d.next = step_after(step, choice, asks_srq, setting.applies, setting.clears && swept.all());
+        self.step.d.next =
+            step_after(step, choice, asks_srq, setting.applies, setting.clears && swept == queue_pair_mask());
 
         // The records are written.
         let record_write = record_write_of(setting, decides, outcome, queue_pairs, set, after);

@@ -55,7 +55,7 @@ use rnic_messages::host::{HostSpan, HostWord, WordWrite};
 use rnic_messages::pool::{LEVEL_BITS, level_after};
 use rnic_messages::read::numbered_read_place;
 use rnic_messages::setup::InFlight;
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS, sizes};
 
 mod periods;
 mod record;
@@ -165,10 +165,12 @@ pub struct Atomics {
     /// Those that read or write their word; registered.
     pub executing: Signal<Out, Bits<IN_FLIGHT_COUNT>>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     records: Memory<Progress, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
     ring: Memory<Waiting, READ_POOL_BITS>,
     locks: Memory<Lock, LOCK_BITS>,
+    #[init(Fifo::default().with_beats_log2(sizes().queue_pairs))]
     ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     reading: Fifo<Reading, IN_FLIGHT, IN_FLIGHT_COUNT>,
     arrived: Fifo<HostWord, IN_FLIGHT, IN_FLIGHT_COUNT>,

@@ -81,7 +81,7 @@ use rest::Rest;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, TurnQueue};
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::GENERATION_BITS;
+use rnic_messages::sizes::{GENERATION_BITS, sizes};
 use share::Share;
 use turns::Turns;
 
@@ -196,6 +196,7 @@ pub struct Park {
     share: Share,
     pause: Pause,
     rest: Rest,
+    #[init(TurnQueue::default().with_numbers_log2(sizes().receive_rings()))]
     wake_queue: TurnQueue<RING_BITS, 12>,
     #[init(Fifo::new(Storage::Block))]
     operands_queue: Fifo<AtomicOperands, ATOMICS, ATOMIC_COUNT>,

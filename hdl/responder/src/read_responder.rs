@@ -72,7 +72,7 @@ use rnic_messages::read::{
     READ_COUNT_BITS, READ_SLOT_BITS, ReadRelease, ReadRequest, ReadsServed, ReadsWithdrawn,
 };
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent};
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use sender::ResponseSender;
 use sequencer::Sequencer;
@@ -112,7 +112,7 @@ fn pools_of(turns: Bits<READY_COUNT_BITS>, duplicates: Bits<DUPLICATE_COUNT>) ->
 }
 
 /// Answers READs and atomics; see the module.
-#[derive(Default, LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct ReadResponder {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -153,6 +153,7 @@ pub struct ReadResponder {
     table: RequestTable,
     replays: ReplayTable,
     ready_pairs: ReadyPairs,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
     responses: ResponseQueue,
     requests: Fifo<AccessRequest, 3, 4>,

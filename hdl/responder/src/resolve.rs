@@ -52,7 +52,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, Invalidated, Invalidation};
 use rnic_messages::read::ReadRequest;
 use rnic_messages::receive::PlaceCommand;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 
 mod command;
 mod outcome;
@@ -124,6 +124,7 @@ pub struct Resolve {
     keys: RegisterSlice<Invalidation>,
     /// Device addresses of the access answers, the newest last.
     addresses: [DFF<Bits<64>>; 3],
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<PlaceCommand>,
     read_requests: Fifo<ReadRequest, 2, 3>,

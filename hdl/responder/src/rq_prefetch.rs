@@ -60,7 +60,10 @@
 use crate::messages::{ANSWER_COUNT_BITS, ReceiveWqe, ReceiveWqeRequest};
 use look::{Findings, SHARE_BITS, findings_of, share_of};
 use plan::{Reason, Supply, change_of, continuation_of, fetch_of, gives_way, meets_demand, plan_of};
-use record::{Demand, Draft, LINE_BITS, RING_BITS, SHARED_BITS, alive_after, emptying_of, ring_setup_of};
+use record::{
+    Demand, Draft, LINE_BITS, RING_BITS, SHARED_BITS, alive_after, emptying_of, frees_line, ring_setup_of,
+    shared_lines, shared_number,
+};
 use record::{arrived_write_of, producer_write_of, progress_after, progress_write_of, ring_write_of};
 use record::{is_shared, taken_write_of};
 use ring_records::RingRecords;
@@ -71,9 +74,10 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::setup::{SetupEvent, SrqSetup};
+use rnic_messages::sizes::sizes;
 use step::{Offer, Offers, Rewrite, Step, burst_after, choice_of, is_chosen, may_grant, reason_after};
 use step::{step_after, step_decided};
-use walk::{Walk, walk_after};
+use walk::{Walk, ring_mask, walk_after};
 use wqe_grant::WqeGrant;
 use wqe_lines::{READ_COUNT_BITS, WqeLines};
 
@@ -108,7 +112,7 @@ fn pools_of(
     demands: Bits<DEMAND_COUNT_BITS>,
 ) -> PrefetchPools {
     PrefetchPools {
-        lines: bits::<LEVEL_BITS>(1 << SHARED_BITS) - bit_cast::<LEVEL_BITS, LINE_BITS>(free_lines),
+        lines: bits::<LEVEL_BITS>(shared_lines()) - bit_cast::<LEVEL_BITS, LINE_BITS>(free_lines),
         reads: bit_cast::<LEVEL_BITS, READ_COUNT_BITS>(reads),
         demands: bit_cast::<LEVEL_BITS, DEMAND_COUNT_BITS>(demands),
     }
@@ -159,10 +163,10 @@ pub struct RqPrefetch {
     wqe_lines: WqeLines,
     ring_records: RingRecords,
     /// For each line of a list the next one.
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings() + 1))]
     links: Memory<Bits<LINE_BITS>, LINE_BITS>,
     /// Shared lines that are in no list.
-    #[init(Fifo::new(Storage::Block))]
+    #[init(Fifo::new(Storage::Block).with_beats_log2(sizes().receive_lines()))]
     lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
     /// WQEs that were requested and are not here.
     demands: Fifo<Demand, 10, DEMAND_COUNT_BITS>,
@@ -309,7 +313,7 @@ impl Logic for RqPrefetch {
         let first_freed = select(applies, state.consumed.line, freed);
         self.freed.d.next = select(step == Step::Follow, self.links.read_data.val(), first_freed);
         let rewrite = Rewrite {
-            is_cleared: clears && walk.ring.all(),
+            is_cleared: clears && walk.ring == ring_mask(),
             applies,
             empties,
             is_freed: freed == state.progress.line,
@@ -355,7 +359,8 @@ impl Logic for RqPrefetch {
         self.links.read_enable.next = true;
         self.links.read_address.next = left_line;
         self.lines.tx.ready.next = plan.fetches && plan.shares;
-        self.lines.rx.valid.next = clears || given.leaves_shared || (frees && is_shared(freed));
-        self.lines.rx.beat.next = select(clears, walk.ring, left_line.get_bits::<SHARED_BITS>(0));
+        self.lines.rx.valid.next =
+            (clears && frees_line(walk.ring)) || given.leaves_shared || (frees && is_shared(freed));
+        self.lines.rx.beat.next = select(clears, walk.ring, shared_number(left_line));
     }
 }

@@ -43,7 +43,7 @@ use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::AccessRequest;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 
 mod parts;
 #[cfg(test)]
@@ -84,6 +84,7 @@ pub struct Scatter {
     /// From resolve: a SEND with Invalidate is finished.
     pub ended: Signal<In, Bit>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     held: Memory<HeldWqe, QUEUE_PAIR_BITS>,
     step: Reg<Step>,
     packet: DFF<Admitted>,

@@ -16,7 +16,8 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The configuration: a file in TOML, or a preset, one for each width of the datapath: w64, w128, w256, w512.
+    /// The configuration: a file in TOML, or a preset: one for each width of the datapath, w64, w128, w256, w512, or by size, tiny,
+    /// small, medium, large.
     #[arg(long)]
     config: PathBuf,
     /// The directory to write into; created if it does not exist.

@@ -1,5 +1,6 @@
 //! What a configuration file may say, and what its refusals say.
 use rnic_hdl::config::{Config, WIDTHS_BITS};
+use rnic_messages::sizes::Sizes;
 
 const GOOD: &str = "[datapath]\nwidth_bits = 512\ncore_clock_mhz = 250\n\
     [network]\nline_rate_gbps = 100\n[receive]\nbuffer_kib = 64\n";
@@ -59,6 +60,46 @@ fn a_buffer_has_one_of_the_sizes_that_are_built() {
         let message = refusal("buffer_kib = 64", &format!("buffer_kib = {bad}"));
         assert_eq!(message, format!("setting `receive.buffer_kib` is {bad}; allowed: 32, 64, 128"));
     }
+}
+
+/// Tables have the most that can be built where nothing is said, and are refused with the range.
+#[test]
+fn tables_have_powers_of_two_within_their_range() {
+    let with = |line: &str| Config::parse(&format!("{GOOD}[tables]\n{line}\n"));
+    let most = Config::parse(GOOD).unwrap();
+    assert_eq!(most.sizes(), Sizes::LARGEST);
+    assert_eq!(with("queue_pairs = 1024\nregions = 1024").unwrap(), most);
+    for (setting, least, greatest) in [
+        ("queue_pairs", 16, 1024),
+        ("completion_queues", 2, 1024),
+        ("shared_receive_queues", 2, 64),
+        ("regions", 16, 1024),
+    ] {
+        for good in [least, greatest] {
+            assert!(with(&format!("{setting} = {good}")).is_ok());
+        }
+        for bad in [0, least / 2, greatest - 1, 2 * greatest] {
+            let message = with(&format!("{setting} = {bad}")).expect_err("refused").to_string();
+            let allowed = format!("powers of two from {least} to {greatest}");
+            assert_eq!(message, format!("setting `tables.{setting}` is {bad}; allowed: {allowed}"));
+        }
+    }
+    assert!(with("queue_pair = 16").expect_err("refused").to_string().contains("queue_pair"));
+    let sizes = with("queue_pairs = 16\nshared_receive_queues = 4").unwrap().sizes();
+    assert_eq!(sizes, Sizes { queue_pairs: 4, shared_receive_queues: 2, ..Sizes::LARGEST });
+}
+
+/// The presets by size; `large` is that of the widest datapath.
+#[test]
+fn presets_have_names() {
+    let read = |name: &str| Config::read(name.as_ref()).unwrap();
+    assert_eq!(read("large"), Config::preset(512).unwrap());
+    for (name, width_bits, queue_pairs) in [("tiny", 64, 16), ("small", 64, 32), ("medium", 256, 256)] {
+        let config = read(name);
+        assert_eq!((config.datapath.width_bits, config.tables.queue_pairs), (width_bits, queue_pairs));
+    }
+    let message = Config::read("huge".as_ref()).expect_err("no preset").to_string();
+    assert!(message.ends_with("w64, w128, w256, w512, large, medium, small, tiny"), "{message}");
 }
 
 #[test]

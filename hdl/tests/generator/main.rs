@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const PRESETS: [&str; 4] = ["w64", "w128", "w256", "w512"];
+const PRESETS: [&str; 7] = ["w64", "w128", "w256", "w512", "medium", "small", "tiny"];
 /// The bar for generating a card, on any machine and in any build.
 const GENERATION_MAX: Duration = Duration::from_secs(10);
 

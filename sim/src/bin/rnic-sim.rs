@@ -33,7 +33,7 @@ struct Arguments {
 enum Command {
     /// Move messages between two cards, pass captured frames through the packet path, and compare what comes out.
     Demo {
-        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512.
+        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512, tiny, small, medium, large.
         #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// A directory of captures of Ethernet: .pcap, .pcapng or .cap. All RoCEv2 frames in them go through the packet path.
@@ -54,7 +54,7 @@ enum Command {
     /// Measure how fast two cards move messages on the standard bench, how long one message takes, and how fast this is
     /// simulated.
     Bench {
-        /// A configuration of the card, a file or a preset (w64, w128, w256, w512); may be given several times.
+        /// A configuration of the card, a file or a preset (w64, w128, w256, w512, tiny, small, medium, large); may be given several times.
         #[arg(long, default_values = ["w512", "w64"])]
         config: Vec<PathBuf>,
         /// Measure fewer cases.
@@ -74,7 +74,7 @@ enum Command {
     },
     /// Measure how fast one queue pair moves data when frames are lost or overtake each other, and when its host is slow.
     Goodput {
-        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512.
+        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512, tiny, small, medium, large.
         #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// File of the results; the curves are written beside it, with the extension `.svg`.
@@ -89,7 +89,7 @@ enum Command {
     },
     /// Measure what a queue pair keeps of the wire beside noisy neighbours.
     Neighbours {
-        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512.
+        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512, tiny, small, medium, large.
         #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// Seed of the behaviour of the hosts.
@@ -98,7 +98,7 @@ enum Command {
     },
     /// Compare the packet path with the software view of the contract on random frames.
     Differential {
-        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512.
+        /// The configuration of the card: a file, or a preset: w64, w128, w256, w512, tiny, small, medium, large.
         #[arg(long, default_value = "w512")]
         config: PathBuf,
         /// Number of frames, divided evenly among the four combinations of stalls.

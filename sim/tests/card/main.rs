@@ -5,6 +5,7 @@
 //! | `RNIC_SEEDS` | seeds that a test runs at each width | 8 of random operations; 7 of wires with faults, 2 at 512 bits; 3 of messages that end in the middle, and of shared receive queues; 2 of objects that end in traffic; 1 of draining send queues, and of keys that are invalidated |
 //! | `RNIC_FIRST_SEED` | the first of them | 0; 11 for the test that cards never lock |
 //! | `RNIC_MOVING_SEED` | if neither is set: half of the seeds are those that it chooses; `scripts/test.sh` derives it from the commit | |
+//! | `RNIC_TABLES` | a preset, or a configuration by its absolute path, whose tables the cards have | the largest |
 //! | `RNIC_CYCLES` | core cycles for which cards READ from and WRITE to each other without a pause | 100,000 |
 //!
 //! `scripts/soak.sh` runs these tests for hours.
@@ -25,6 +26,7 @@ mod slow_host;
 mod software;
 #[path = "../support/mod.rs"]
 mod support;
+mod under_test;
 mod wires;
 
 use anyhow::{Context, Result, ensure};
@@ -37,7 +39,8 @@ use rnic_stimulus::chance::{Seed, Seeds, number, seed, seeds};
 use rnic_workloads::run::Totals;
 use rnic_workloads::{Cards, Plan, PlanOptions, run};
 use std::sync::{Arc, MutexGuard};
-use support::{at_both_widths, card_model};
+use support::at_both_widths;
+use under_test::{card_model, pairs_of};
 use verilator_sys::Model;
 
 /// Maximum of additional seeds until rare events have occurred.
@@ -140,11 +143,12 @@ fn memory_may_lie_scattered(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Sixty-four pairs of queue pairs, half of which end with a mistake, on hostile hosts.
+/// Sixty-four pairs of queue pairs, or as many as the card has, half of which end with a mistake, on hostile hosts.
 fn random_operations_agree(width_bits: u32) -> Result<()> {
     let model = card_model(width_bits)?;
+    let pairs = pairs_of(width_bits, PlanOptions::USUAL.pairs)?;
     for seed in seeds(8) {
-        let plan = Plan::new(seed, &PlanOptions::USUAL);
+        let plan = Plan::new(seed, &PlanOptions { pairs, ..PlanOptions::USUAL });
         // A thousand commands take most of the cycles of a run, and are the same for each plan, so only one seed in ten
         // executes them on hostile hosts.
         let lifecycle = if seed % 10 == 9 { Lifecycle::Whole } else { Lifecycle::Short };

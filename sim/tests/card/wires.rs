@@ -11,6 +11,7 @@
 //! The model tells the result, as if the wire had no faults. Hosts are hostile. When the messages are done, the wire becomes perfect
 //! and all objects are destroyed: the cards answer that only when nothing in flight can use them any more, and the world must come to
 //! rest with every frame counted, every tag answered and every write done.
+use crate::under_test::pairs_of;
 use crate::{hostile, judged, lock, quick};
 use anyhow::{Result, ensure};
 use rnic_layout::path::Pmtu;
@@ -203,6 +204,8 @@ fn the_seeds_of_a_soak_have_each_cell() {
 pub(crate) fn cell(model: &Model, width_bits: u32, seed: u64) -> Result<String> {
     let cell = Cell::new(seed);
     let (Size { pairs, .. }, options) = cell.plan();
+    let pairs = pairs_of(width_bits, pairs)?;
+    let options = PlanOptions { pairs, ..options };
     let plan = Plan::new(seed, &options);
     let hosts = hostile(Seed(seed));
     let cards = hosts.map(|host| CardOptions { host: quick(host), ..CardOptions::standard(width_bits) });

@@ -1,5 +1,5 @@
 //! Helpers of several tests.
-mod model;
+pub(crate) mod model;
 
 pub(crate) use model::card_model;
 

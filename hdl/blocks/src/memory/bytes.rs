@@ -122,7 +122,7 @@ impl<const BITS: usize, const BYTES: usize, const ADDRESS: usize> Logic for Byte
             declaration(self._storage, &self._start),
             read_registers::<Bits<BITS>>(self._output_register),
             (0..BYTES).map(write).collect::<String>(),
-            read_statements(self._output_register),
+            read_statements(self._output_register, ""),
         );
         let note = "As a simple dual-port memory, with one write strobe a byte.";
         rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &["read_data"])

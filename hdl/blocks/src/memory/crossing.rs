@@ -80,7 +80,7 @@ impl<T: Synth, const ADDRESS: usize> Logic for CrossingMemory<T, ADDRESS> {
              always @(posedge read_clock) begin\n{}end\n",
             declaration(self._storage, &zeros),
             read_registers::<T>(false),
-            read_statements(false),
+            read_statements(false, ""),
         );
         let note = "One clock writes, another reads; no word is read while it is written.";
         rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &["read_data"])

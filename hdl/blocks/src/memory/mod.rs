@@ -58,6 +58,15 @@ impl Storage {
         if address_bits <= 6 { Storage::Distributed } else { Storage::Block }
     }
 
+    /// What a memory that was to be of this is made of, if it has no more than `2^words_log2` words: no RAM that is nearly empty.
+    fn at_most(self, words_log2: usize) -> Self {
+        match (self, words_log2) {
+            (_, ..=6) => Storage::Distributed,
+            (Storage::Ultra, ..=9) => Storage::Block,
+            (storage, _) => storage,
+        }
+    }
+
     /// The words that a memory starts with: `contents`, followed by zeros.
     fn start<T: Synth>(self, address_bits: usize, contents: &[T]) -> Vec<T> {
         let count = 1 << address_bits;
@@ -98,12 +107,24 @@ fn literal<T: Synth>(value: T) -> String {
 }
 
 /// The statement that clocks a word into `read_data`, through an output register if there is one.
-fn read_statements(output_register: bool) -> &'static str {
+/// `cut` is the part of the address that names a word.
+fn read_statements(output_register: bool, cut: &str) -> String {
     if output_register {
-        "    if (read_enable) fetched <= words[read_address];\n    read_data <= fetched;\n"
+        format!("    if (read_enable) fetched <= words[read_address{cut}];\n    read_data <= fetched;\n")
     } else {
-        "    if (read_enable) read_data <= words[read_address];\n"
+        format!("    if (read_enable) read_data <= words[read_address{cut}];\n")
     }
+}
+
+/// Names the bits of addresses that a memory of `2^words_log2` words does not use, so that lint knows of them.
+fn unused<const ADDRESS: usize>(words_log2: usize) -> String {
+    let above = format!("[{}:{words_log2}]", ADDRESS - 1);
+    format!("wire unused = &{{1'b0, write_address{above}, read_address{above}}};\n")
+}
+
+/// The low bits of a vector, as Verilog.
+fn part(bits: usize) -> String {
+    format!("[{}:0]", bits - 1)
 }
 
 /// Declares the stages between the array and `read_data`.

@@ -20,11 +20,16 @@
 //! 1. A read yields the word as it was before the write of the same cycle.
 //! 2. `read_data` keeps the word of the last read; `read_enable` gates the array, never the output register.
 //!
-//! More than 16 address bits do not compile; more contents than words, and contents in UltraRAM, panic.
-use super::{Storage, declaration, index, is_address_width, read_registers, read_statements};
+//! A memory has as many words as its address can name, or a smaller power of two, which is a value and no type
+//! ([`Memory::with_words_log2`]); the upper bits of its addresses have no meaning then, and must agree wherever addresses are
+//! compared.
+//!
+//! More than 16 address bits do not compile; more contents than words, contents in UltraRAM, and more words than the address can
+//! name panic.
+use super::{Storage, declaration, index, is_address_width, part, read_registers, read_statements, unused};
 use rnic_kernel::prelude::*;
 
-/// `2^ADDRESS` words with a port to write and a port to read.
+/// Up to `2^ADDRESS` words with a port to write and a port to read.
 #[derive(Clone, Debug, LogicBlock, Registers, Construct)]
 #[require(is_address_width(ADDRESS), "ADDRESS is 1 to 16")]
 #[new(
@@ -49,6 +54,8 @@ pub struct Memory<T: Synth, const ADDRESS: usize> {
     #[init(storage)]
     _storage: Storage,
     _output_register: bool,
+    #[init(ADDRESS)]
+    _words_log2: usize,
     #[init(storage.start(ADDRESS, &[]))]
     _start: Vec<T>,
     #[init(storage.start(ADDRESS, &[]))]
@@ -72,6 +79,32 @@ impl<T: Synth, const ADDRESS: usize> Memory<T, ADDRESS> {
         self._output_register = true;
         self
     }
+
+    /// Cuts the memory to its first `2^words_log2` words: a size that a configuration sets. What it is made of follows, if that was
+    /// chosen for more words: UltraRAM for less than a quarter of its depth becomes block RAM, and 64 words become LUTs.
+    ///
+    /// # Panics
+    /// If it is one word, or more than the address can name, or fewer words than those that the memory starts with.
+    pub fn with_words_log2(mut self, words_log2: usize) -> Self {
+        let fits = (1..=ADDRESS).contains(&words_log2);
+        assert!(fits, "2^{words_log2} words behind an address of {ADDRESS} bits");
+        if words_log2 < ADDRESS {
+            self._storage = self._storage.at_most(words_log2);
+        }
+        self._words_log2 = words_log2;
+        let words = 1 << words_log2;
+        assert!(
+            self._start[words..].iter().all(|word| *word == T::default()),
+            "contents beyond {words} words"
+        );
+        self._start.truncate(words);
+        self._words.truncate(words);
+        self
+    }
+
+    fn place(&self, address: Bits<ADDRESS>) -> usize {
+        index(address) & (self._words.len() - 1)
+    }
 }
 
 /// A memory of zeros, of LUTs up to 64 words and of block RAM above.
@@ -86,7 +119,7 @@ impl<T: Synth, const ADDRESS: usize> Logic for Memory<T, ADDRESS> {
         if !self.clock.pos_edge() {
             return;
         }
-        let read_word = self._words[index(self.read_address.val())];
+        let read_word = self._words[self.place(self.read_address.val())];
         if self._output_register {
             self.read_data.next = self._fetched;
         }
@@ -97,7 +130,8 @@ impl<T: Synth, const ADDRESS: usize> Logic for Memory<T, ADDRESS> {
             }
         }
         if self.write_enable.val() {
-            self._words[index(self.write_address.val())] = self.write_data.val();
+            let place = self.place(self.write_address.val());
+            self._words[place] = self.write_data.val();
         }
     }
 
@@ -106,11 +140,17 @@ impl<T: Synth, const ADDRESS: usize> Logic for Memory<T, ADDRESS> {
     }
 
     fn hdl(&self) -> Verilog {
+        let words_log2 = self._words_log2;
+        let (cut, unused) = if words_log2 == ADDRESS {
+            (String::new(), String::new())
+        } else {
+            (part(words_log2), unused::<ADDRESS>(words_log2))
+        };
         let body = format!(
-            "{}{}always @(posedge clock) begin\n    if (write_enable) words[write_address] <= write_data;\n{}end\n",
+            "{}{}{unused}always @(posedge clock) begin\n    if (write_enable) words[write_address{cut}] <= write_data;\n{}end\n",
             declaration(self._storage, &self._start),
             read_registers::<T>(self._output_register),
-            read_statements(self._output_register),
+            read_statements(self._output_register, &cut),
         );
         let note = "One port writes, one reads; a read yields the word as it was before the write of the same cycle.";
         rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &["read_data"])
@@ -169,6 +209,58 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_memory_that_is_cut_takes_the_low_bits_of_its_addresses() {
+        let mut random = random();
+        let contents: Vec<Bits<12>> = (0..4).map(|_| Stimulus::sample(&mut random)).collect();
+        let memory = Small::with_contents(Storage::Block, &contents).with_words_log2(2);
+        assert_eq!((memory._storage, memory._words.len()), (Storage::Distributed, 4));
+        for memory in [memory.clone(), memory.with_output_register()] {
+            let mut bench = bench(memory).in_lock_step();
+            for _ in 0..200 {
+                bench.block.write_enable.next = random.random();
+                bench.block.write_address.next = Stimulus::sample(&mut random);
+                bench.block.write_data.next = Stimulus::sample(&mut random);
+                bench.block.read_enable.next = random.random();
+                bench.block.read_address.next = Stimulus::sample(&mut random);
+                bench.tick();
+            }
+            write(&mut bench, 1, 0x123);
+            bench.tick();
+            bench.block.write_enable.next = false;
+            read(&mut bench, 5);
+            (0..2).for_each(|_| bench.tick());
+            assert_eq!(bench.block.read_data.val(), bits(0x123));
+        }
+    }
+
+    #[test]
+    fn what_a_cut_memory_is_made_of_follows_its_words() {
+        let made_of =
+            |storage, words_log2| Memory::<Bit, 14>::new(storage).with_words_log2(words_log2)._storage;
+        for (words_log2, block, ultra) in [
+            (14, Storage::Block, Storage::Ultra),
+            (10, Storage::Block, Storage::Ultra),
+            (9, Storage::Block, Storage::Block),
+            (7, Storage::Block, Storage::Block),
+            (6, Storage::Distributed, Storage::Distributed),
+        ] {
+            assert_eq!([Storage::Block, Storage::Ultra].map(|of| made_of(of, words_log2)), [block, ultra]);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "2^4 words behind an address of 3 bits")]
+    fn more_words_than_an_address_names_are_refused() {
+        Small::new(Storage::Block).with_words_log2(4);
+    }
+
+    #[test]
+    #[should_panic(expected = "contents beyond 4 words")]
+    fn a_memory_is_not_cut_below_its_contents() {
+        Small::with_contents(Storage::Block, &[bits(1); 5]).with_words_log2(2);
     }
 
     #[test]

@@ -61,6 +61,20 @@ pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     read_address: Reg<Bits<ADDRESS>>,
     head_valid: Reg<Bit>,
     count: Reg<Bits<COUNT>>,
+    #[init(ADDRESS)]
+    _beats_log2: usize,
+}
+
+impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Fifo<T, ADDRESS, COUNT> {
+    /// Cuts the queue to `2^beats_log2` beats: a size that a configuration sets.
+    ///
+    /// # Panics
+    /// As [`Memory::with_words_log2`].
+    pub fn with_beats_log2(mut self, beats_log2: usize) -> Self {
+        self.memory = self.memory.with_words_log2(beats_log2);
+        self._beats_log2 = beats_log2;
+        self
+    }
 }
 
 /// An empty queue, of LUTs up to 64 beats and of block RAM above.
@@ -77,8 +91,8 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for Fifo<T, ADDRE
         let (write_address, read_address) = (self.write_address.q.val(), self.read_address.q.val());
         let head_valid = self.head_valid.q.val();
         let count = self.count.q.val();
-        // The queue is full when its count is 2^ADDRESS, which is one bit of a register.
-        let is_full = count.get_bit(ADDRESS);
+        // The queue is full when its count is a power of two, which is one bit of a register.
+        let is_full = count.get_bit(self._beats_log2);
         let push = self.rx.valid.val() && !is_full;
         let pop = head_valid && self.tx.ready.val();
         // Equal addresses mean that the memory is empty: when it is not, the head is valid, so the memory holds less
@@ -123,10 +137,12 @@ mod tests {
         Bench::clocked(Fifo::new(storage), |block| &mut block.clock)
     }
 
-    fn beats_leave_in_order<const ADDRESS: usize, const COUNT: usize>(storage: Storage) {
+    fn beats_leave_in_order<const ADDRESS: usize, const COUNT: usize>(
+        queue: impl Fn() -> Fifo<Bits<40>, ADDRESS, COUNT>,
+    ) {
         let mut random = random();
         for stalls in Stalls::ALL {
-            let mut bench = bench::<ADDRESS, COUNT>(storage).in_lock_step();
+            let mut bench = Bench::clocked(queue(), |block| &mut block.clock).in_lock_step();
             let beats: Vec<Bits<40>> = (0..300).map(|_| Stimulus::sample(&mut random)).collect();
             let (received, cycles) = transfer(
                 &mut bench,
@@ -145,19 +161,31 @@ mod tests {
         }
     }
 
+    /// Full at what it was cut to, and the places are used again in their order.
+    #[test]
+    fn a_queue_that_is_cut_holds_what_is_left() {
+        let queue = || Fifo::<Bits<40>, 4, 5>::new(Storage::Block).with_beats_log2(2);
+        let mut full = Bench::clocked(queue(), |block| &mut block.clock).in_lock_step();
+        full.block.rx.valid.next = true;
+        (0..10).for_each(|_| full.tick());
+        assert!(!full.block.rx.ready.val() && full.block.level.val() == 4u64);
+
+        beats_leave_in_order(queue);
+    }
+
     #[test]
     fn beats_leave_a_queue_of_block_ram_in_order() {
-        beats_leave_in_order::<4, 5>(Storage::Block);
+        beats_leave_in_order(|| Fifo::<_, 4, 5>::new(Storage::Block));
     }
 
     #[test]
     fn beats_leave_a_queue_of_luts_in_order() {
-        beats_leave_in_order::<2, 3>(Storage::Distributed);
+        beats_leave_in_order(|| Fifo::<_, 2, 3>::new(Storage::Distributed));
     }
 
     #[test]
     fn beats_leave_the_smallest_queue_in_order() {
-        beats_leave_in_order::<1, 2>(Storage::Distributed);
+        beats_leave_in_order(|| Fifo::<_, 1, 2>::new(Storage::Distributed));
     }
 
     #[test]

@@ -64,6 +64,19 @@ pub struct TurnQueue<const INDEX: usize, const COUNT: usize> {
     has_pushed: Reg<Bit>,
 }
 
+impl<const INDEX: usize, const COUNT: usize> TurnQueue<INDEX, COUNT> {
+    /// Cuts the queue to the numbers below `2^numbers_log2`: a size that a configuration sets.
+    ///
+    /// # Panics
+    /// As [`Memory::with_words_log2`].
+    pub fn with_numbers_log2(mut self, numbers_log2: usize) -> Self {
+        self.entered = self.entered.with_words_log2(numbers_log2);
+        self.left = self.left.with_words_log2(numbers_log2);
+        self.queue = self.queue.with_beats_log2(numbers_log2);
+        self
+    }
+}
+
 impl<const INDEX: usize, const COUNT: usize> Logic for TurnQueue<INDEX, COUNT> {
     #[kernel]
     fn update(&mut self) {

@@ -3,6 +3,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Stimulus, random};
 use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, Count};
+use rnic_messages::sizes::Sizes;
 use std::collections::BTreeMap;
 
 const DATAPATH_BITS: u16 = 512;
@@ -260,7 +261,7 @@ fn registers_that_describe_the_card_have_their_values() {
     let geometry = Geometry::parse(&read(&mut world, at::GEOMETRY)).unwrap();
     assert_eq!((geometry.datapath_bits, geometry.clock_khz), (DATAPATH_BITS, CLOCK_KHZ));
     let tables = TableSizes::parse(&read(&mut world, at::TABLE_SIZES)).unwrap();
-    assert_eq!(tables.queue_pairs_log2, QUEUE_PAIR_BITS as u8);
+    assert_eq!(tables.queue_pairs_log2 as usize, Sizes::LARGEST.queue_pairs);
     let queues = QueueLimits::parse(&read(&mut world, at::QUEUE_LIMITS)).unwrap();
     assert_eq!((queues.send_sges, queues.receive_sges, queues.inline_bytes), (6, 3, 96));
     assert_eq!((world.read(at::MESSAGE_LIMIT), queues.psn_window_log2), (1 << 31, 15));

@@ -1,7 +1,7 @@
 //! Rules of [`Acknowledge`](super::Acknowledge) about its inputs: which of them is taken next.
 use super::{READY_COUNT_BITS, Step};
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 
 /// A turn starts with fewer completions in the queue; it adds eight, and the queue holds 32.
 const COMPLETIONS_MAX: u64 = 24;
@@ -14,8 +14,10 @@ const DEFERRED_MAX: u64 = 7;
 /// A turn starts with fewer wakes in the queue; one may be on its way, it adds one, and the queue holds four.
 const WAKES_MAX: u64 = 3;
 
-/// A turn starts with fewer marks in the queue; it adds one, and the queue holds 1,024.
-const MARKS_MAX: u64 = 1 << QUEUE_PAIR_BITS;
+/// A turn starts with fewer marks in the queue; it adds one, and the queue holds one for each queue pair.
+fn marks_max() -> u64 {
+    1 << sizes().queue_pairs
+}
 
 /// Inputs that are there, and may be taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -56,7 +58,7 @@ pub(super) fn has_room(
     wakes: Bits<3>,
     marks: Bits<READY_COUNT_BITS>,
 ) -> Bit {
-    completions < COMPLETIONS_MAX && failures < FAILURES_MAX && wakes < WAKES_MAX && marks < MARKS_MAX
+    completions < COMPLETIONS_MAX && failures < FAILURES_MAX && wakes < WAKES_MAX && marks < marks_max()
 }
 
 /// Says whether a response may be taken, from what is in the queue to read_response.

@@ -6,7 +6,7 @@ use crate::messages::{
     BLOCK_BITS, Begun, Issued, OutstandingMessage, POOL_SLOT_BITS, PoolRead, Retired, RetiredWrite,
     WqeCompletion,
 };
-use crate::outstanding::SHARED_BITS;
+use crate::outstanding::is_shared_block;
 use crate::vendor_error;
 use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
@@ -149,7 +149,7 @@ pub(super) fn pool_read_of(
 /// Says whether a shared block is free after a turn has left it.
 #[kernel]
 pub(super) fn frees_shared(turn: Turn, next_block: Bits<BLOCK_BITS>) -> Bit {
-    leaves_block(turn, next_block) && is_shared(turn.head)
+    leaves_block(turn, next_block) && is_shared_block(turn.head)
 }
 
 /// Says whether a block returns; one that is used again follows itself.
@@ -158,17 +158,11 @@ pub(super) fn leaves_block(turn: Turn, next_block: Bits<BLOCK_BITS>) -> Bit {
     next_block != turn.head
 }
 
-/// Says whether a block is one of those that all queue pairs share.
-#[kernel]
-pub(super) fn is_shared(block: Bits<BLOCK_BITS>) -> Bit {
-    block.get_bit(SHARED_BITS)
-}
-
 /// The turn after the end of a block.
 #[kernel]
 pub(super) fn after_block(turn: Turn, next_block: Bits<BLOCK_BITS>) -> Turn {
     let leaves = leaves_block(turn, next_block);
-    let returns_home = leaves && !is_shared(turn.head);
+    let returns_home = leaves && !is_shared_block(turn.head);
     Turn {
         head: next_block,
         head_count: bits::<4>(0),

@@ -5,7 +5,7 @@ use crate::messages::{
     BLOCK_BITS, BLOCK_MESSAGES, KeptAnswer, LAP_BITS, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe,
     QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
 };
-use crate::outstanding::SHARED_BITS;
+use crate::outstanding::{SHARED_BITS, shared_block};
 use crate::vendor_error;
 use crate::weight::{Estimate, Outlook, WEIGHT_BITS, estimate_after, is_too_heavy, outlook_of, weight_of};
 use crate::wqe::{TWO_SLOTS, WqeFields, WqeOperation, classify, fields};
@@ -615,7 +615,7 @@ pub(super) fn place_of(
     } else if choice.takes_home {
         home
     } else {
-        cat!(true, free)
+        shared_block(free)
     };
     PoolPlace { block, index: select(choice.needs_block, bits::<4>(0), send.tail_count) }
 }

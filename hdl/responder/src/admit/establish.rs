@@ -15,7 +15,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_messages::packet::PacketToken;
 use rnic_messages::setup::{NoticeKind, QpNotice};
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, sizes};
 
 /// The first packet of a queue pair that is executed in RTR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -58,7 +58,7 @@ pub(super) struct Establish {
     /// To control; a function of registers.
     pub notice: StreamTx<QpNotice>,
 
-    #[init(Fifo::new(Storage::Block))]
+    #[init(Fifo::new(Storage::Block).with_beats_log2(sizes().queue_pairs))]
     queue: Fifo<First, QUEUE_PAIR_BITS, 11>,
 }
 

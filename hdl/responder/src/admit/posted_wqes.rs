@@ -20,7 +20,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::{ReceivesPosted, own_ring, shared_ring};
 use rnic_messages::setup::{SrqLimitNotice, SrqSetup, SrqSetupKind};
 use rnic_messages::sizes::{
-    GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SHARED_RECEIVE_BITS, WORK_INDEX_BITS,
+    GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SHARED_RECEIVE_BITS, WORK_INDEX_BITS, sizes,
 };
 
 /// Attributes of an SRQ, set by commands.
@@ -92,15 +92,15 @@ pub(super) struct PostedWqes {
     /// Setup of an SRQ.
     pub srq_setup: Signal<In, SrqSetup>,
 
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     producers: Memory<Bits<WORK_INDEX_BITS>, RECEIVE_RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().shared_receive_queues))]
     srq_paths: Memory<SrqPath, SHARED_RECEIVE_BITS>,
     /// Free-running count of WQEs that were consumed of an SRQ.
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().shared_receive_queues))]
     srq_consumed: Memory<Bits<WORK_INDEX_BITS>, SHARED_RECEIVE_BITS>,
     /// The event of the limit of an SRQ is armed.
-    #[init(Memory::new(Storage::Distributed))]
+    #[init(Memory::new(Storage::Distributed).with_words_log2(sizes().shared_receive_queues))]
     armed: Memory<Bit, SHARED_RECEIVE_BITS>,
     limit_notices: RegisterSlice<SrqLimitNotice>,
 }

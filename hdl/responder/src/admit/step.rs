@@ -6,7 +6,7 @@
 //!                   └─> Look ─> Flush ─────────> Idle
 //! ```
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, next_queue_pair};
 
 /// State of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -155,7 +155,7 @@ pub(super) fn sweep_after(
     queue_pair: Bits<QUEUE_PAIR_BITS>,
 ) -> Bits<QUEUE_PAIR_BITS> {
     if proceeds {
-        sweep + 1
+        next_queue_pair(sweep)
     } else if enters_error {
         queue_pair
     } else {

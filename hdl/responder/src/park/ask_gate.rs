@@ -21,6 +21,7 @@ use super::list::{COUNT_BITS, List, RING_BITS};
 use super::lists::Change;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
+use rnic_messages::sizes::sizes;
 
 /// What is known of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -89,9 +90,9 @@ pub(super) struct AskGate {
     pub change: Signal<In, Change>,
     /// The write is one of the sweep; nothing enters.
     pub is_sweeping: Signal<In, Bit>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     known: Memory<Known, RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     entered: Memory<Entered, RING_BITS>,
     ring: DFF<Bits<RING_BITS>>,
 }

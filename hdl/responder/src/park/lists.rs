@@ -13,6 +13,7 @@
 use super::list::{ENTRY_BITS, List, RING_BITS};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
+use rnic_messages::sizes::sizes;
 
 /// A record that is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -59,7 +60,7 @@ pub(super) struct Lists {
     pub sweep: Signal<In, Bits<RING_BITS>>,
     /// What is written; combinational from `after`.
     pub change: Signal<Out, Change>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     lists: Memory<List, RING_BITS>,
     /// For each entry of a list the next one.
     #[init(Memory::new(Storage::Block))]

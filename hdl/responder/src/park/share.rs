@@ -16,6 +16,7 @@ use super::lists::Change;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 use rnic_messages::pool::has_share;
+use rnic_messages::sizes::sizes;
 
 /// What a ring holds after a change of its list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -40,7 +41,7 @@ pub(super) struct Share {
     pub next_ring: Signal<In, Bits<RING_BITS>>,
     /// It has its share; a function of registers, and without logic.
     pub exceeds_share: Signal<Out, Bit>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     shares: Memory<Bit, RING_BITS>,
     free: DFF<Bits<ENTRY_COUNT>>,
     last: DFF<Changed>,

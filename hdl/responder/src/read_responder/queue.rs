@@ -14,7 +14,7 @@ use super::record::{Released, released_after};
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::Fifo;
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 
 pub(super) const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
@@ -56,7 +56,7 @@ fn enters(released: Released, change: Change) -> Bit {
 }
 
 /// Keeps what was released, and whose turn is next.
-#[derive(Default, LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub(super) struct ReadyPairs {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -83,7 +83,9 @@ pub(super) struct ReadyPairs {
     /// Queue pairs that wait for their turn.
     pub level: Signal<Out, Bits<READY_COUNT_BITS>>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     records: Memory<Released, QUEUE_PAIR_BITS>,
+    #[init(Fifo::default().with_beats_log2(sizes().queue_pairs))]
     queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     first: DFF<Bits<QUEUE_PAIR_BITS>>,
     has_first: Reg<Bit>,

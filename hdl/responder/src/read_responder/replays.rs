@@ -24,10 +24,10 @@ use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{READ_COUNT_BITS, ReadRequest, ReadsWithdrawn};
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS, sizes};
 
 /// Keeps replays.
-#[derive(Default, LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub(super) struct ReplayTable {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -109,6 +109,7 @@ pub(super) struct ReplayTable {
     /// What becomes of the oldest duplicate, decided in the cycle before `repeats`.
     action: DFF<Action>,
     finder: Finder,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     replays: Memory<Replay, QUEUE_PAIR_BITS>,
     withdrawals: Fifo<ReadsWithdrawn, 2, 3>,
 }

@@ -25,7 +25,7 @@ use rnic_messages::host::HostSpan;
 use rnic_messages::packet::EXTENDED_BITS;
 use rnic_messages::protect::AccessAnswer;
 use rnic_messages::setup::{InFlight, NoticeKind, QpNotice};
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, sizes};
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 
 const ACKNOWLEDGED: u64 = Syndrome::Ack { credit_code: CREDITS_UNLIMITED }.emit() as u64;
@@ -114,7 +114,7 @@ fn one(bit: Bit) -> Bits<16> {
 }
 
 /// The sending half of the READ responder.
-#[derive(Default, LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub(super) struct ResponseSender {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -142,6 +142,7 @@ pub(super) struct ResponseSender {
     pub counts: Signal<Out, ReadResponderCounts>,
 
     sending: Reg<Sending>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<GatherCommand>,
     failures: Fifo<QpNotice, 2, 3>,

@@ -18,7 +18,7 @@ use crate::messages::AtomicResult;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest, numbered_read_place, read_place};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS, sizes};
 
 /// Keeps requests and results.
 #[derive(LogicBlock, Registers, Construct)]
@@ -75,8 +75,11 @@ pub(super) struct RequestTable {
     /// Its result, if it is an atomic.
     pub value: Signal<Out, Value>,
 
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     lives: Memory<Life, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     noted_requests: Memory<Noted, QUEUE_PAIR_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     arrived_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     #[init(Memory::new(Storage::Ultra))]
     slots: Memory<Slot, READ_POOL_BITS>,

@@ -1,6 +1,8 @@
 //! Comparisons of a ring by [`RqPrefetch`](super::RqPrefetch): what of it is posted and not here, and how much of
 //! it may be here.
-use super::record::{Demand, LINE_BITS, PLACE_BITS, PLACES, Progress, RING_BITS, RingState, is_shared};
+use super::record::{
+    Demand, LINE_BITS, PLACE_BITS, PLACES, Progress, RING_BITS, RingState, is_shared, shared_lines,
+};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::WORK_INDEX_BITS;
 
@@ -11,7 +13,14 @@ const BASE: u64 = 2 * PLACES;
 /// Width of the share of a ring, in WQEs.
 pub(super) const SHARE_BITS: usize = 8;
 /// With this many free shared lines, rings that miss WQEs may have more.
-const PLENTY: u64 = 512;
+fn plenty() -> u64 {
+    shared_lines() / 4
+}
+
+/// As many rings that are alive may have `2^share_log2` WQEs each of the shared lines.
+fn rings_with(share_log2: u32) -> u64 {
+    (shared_lines() * PLACES) >> share_log2
+}
 
 /// Results of the comparisons of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -104,7 +113,7 @@ fn allowance_of(
     free: Bits<LINE_BITS>,
 ) -> Allowance {
     let free_lines = bit_cast::<WORK_INDEX_BITS, LINE_BITS>(free);
-    let spare = select(free >= PLENTY, free_lines >> 1, bits::<WORK_INDEX_BITS>(0));
+    let spare = select(free >= plenty(), free_lines >> 1, bits::<WORK_INDEX_BITS>(0));
     let half = free_lines << 1;
     let by_need = bits::<WORK_INDEX_BITS>(BASE) << progress.quota;
     let by_share = bit_cast::<WORK_INDEX_BITS, SHARE_BITS>(share);
@@ -167,13 +176,13 @@ pub(super) fn findings_of(
 /// shared lines.
 #[kernel]
 pub(super) fn share_of(alive_count: Bits<RING_BITS>) -> Bits<SHARE_BITS> {
-    if alive_count > 512 {
+    if alive_count > rings_with(4) {
         bits(BASE)
-    } else if alive_count > 256 {
+    } else if alive_count > rings_with(5) {
         bits(2 * BASE)
-    } else if alive_count > 128 {
+    } else if alive_count > rings_with(6) {
         bits(4 * BASE)
-    } else if alive_count > 64 {
+    } else if alive_count > rings_with(7) {
         bits(8 * BASE)
     } else {
         bits(AHEAD)

@@ -1,7 +1,9 @@
 //! Decisions of [`RqPrefetch`](super::RqPrefetch) about the ring that it looks at: whether WQEs are fetched, into
 //! which line, and whether it goes on with the same ring.
 use super::look::Findings;
-use super::record::{Change, Fetch, LINE_BITS, PLACE_BITS, Progress, RING_BITS, SHARED_BITS, own_line};
+use super::record::{
+    Change, Fetch, LINE_BITS, PLACE_BITS, Progress, RING_BITS, SHARED_BITS, own_line, shared_line,
+};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::{GENERATION_BITS, WORK_INDEX_BITS};
 
@@ -97,7 +99,7 @@ pub(super) fn plan_of(
         line: if takes_own {
             own_line(ring)
         } else if shares {
-            cat!(bits::<1>(1), supply.line)
+            shared_line(supply.line)
         } else {
             progress.line
         },

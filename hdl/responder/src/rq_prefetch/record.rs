@@ -4,11 +4,11 @@ use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::doorbell::{ReceivesPosted, own_ring, shared_ring};
 use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup};
-use rnic_messages::sizes::{GENERATION_BITS, RECEIVE_RING_BITS, WORK_INDEX_BITS};
+use rnic_messages::sizes::{GENERATION_BITS, RECEIVE_RING_BITS, WORK_INDEX_BITS, sizes};
 
 /// Bits of a ring number.
 pub(super) const RING_BITS: usize = RECEIVE_RING_BITS;
-/// log2 of the shared lines.
+/// Bits of the number of a shared line among these.
 pub(super) const SHARED_BITS: usize = 11;
 /// Bits of a line number: a line in the lower half belongs to the ring of the same number, the upper half is
 /// shared.
@@ -222,7 +222,45 @@ pub(super) fn own_line(ring: Bits<RING_BITS>) -> Bits<LINE_BITS> {
 /// Says whether a line is shared.
 #[kernel]
 pub(super) fn is_shared(line: Bits<LINE_BITS>) -> Bit {
-    line.get_bit(SHARED_BITS)
+    line.get_bit(shared_line_bit())
+}
+
+/// The bit of a line's number that shared ones have set.
+fn shared_line_bit() -> usize {
+    sizes().receive_rings()
+}
+
+/// Number of the first shared line.
+fn first_shared_line() -> u64 {
+    1 << shared_line_bit()
+}
+
+/// Number of shared lines.
+pub(super) fn shared_lines() -> u64 {
+    1 << sizes().receive_lines()
+}
+
+/// The bits that the number of a shared line among these has.
+fn shared_line_mask() -> u64 {
+    shared_lines() - 1
+}
+
+/// Gives the line of a number among the shared ones.
+#[kernel]
+pub(super) fn shared_line(number: Bits<SHARED_BITS>) -> Bits<LINE_BITS> {
+    bit_cast::<LINE_BITS, SHARED_BITS>(number) | first_shared_line()
+}
+
+/// Gives the number of a shared line among these.
+#[kernel]
+pub(super) fn shared_number(line: Bits<LINE_BITS>) -> Bits<SHARED_BITS> {
+    line.get_bits::<SHARED_BITS>(0) & shared_line_mask()
+}
+
+/// Says whether the sweep over all rings frees the shared line of the same number.
+#[kernel]
+pub(super) fn frees_line(ring: Bits<RING_BITS>) -> Bit {
+    ring <= shared_line_mask()
 }
 
 /// Gives the consumer record of a ring without WQEs here: its own line is the last that was consumed.

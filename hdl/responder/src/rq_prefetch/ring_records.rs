@@ -7,7 +7,7 @@ use super::record::{
 };
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::WORK_INDEX_BITS;
+use rnic_messages::sizes::{WORK_INDEX_BITS, sizes};
 
 /// The records; see the module.
 #[derive(LogicBlock, Registers, Construct)]
@@ -31,15 +31,15 @@ pub(super) struct RingRecords {
     /// Write of the arrival side.
     pub arrived_write: Signal<In, ArrivedWrite>,
 
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     rings: Memory<Ring, RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     producers: Memory<Bits<WORK_INDEX_BITS>, RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     taken: Memory<Taken, RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     progress: Memory<Progress, RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     arrived: Memory<Arrived, RING_BITS>,
 }
 

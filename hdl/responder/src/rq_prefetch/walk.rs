@@ -1,10 +1,18 @@
 //! The walk of [`RqPrefetch`](super::RqPrefetch) over all rings, and what it counts.
 use super::record::RING_BITS;
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::RECEIVE_RINGS;
+use rnic_messages::sizes::{index_mask, sizes};
+
+/// The bits that the number of a ring has; a sweep over all of them clears the records.
+pub(super) fn ring_mask() -> u64 {
+    index_mask(sizes().receive_rings())
+}
 
 /// Number of the last ring.
-const LAST_RING: u64 = RECEIVE_RINGS - 1;
+fn last_ring() -> u64 {
+    sizes().last_receive_ring()
+}
+
 /// log2 of the WQEs given to all rings between two walks that age the rings, so idleness does not depend on the
 /// speed of the others.
 const SPAN_OF_AGE_BITS: usize = 11;
@@ -32,12 +40,12 @@ pub(super) struct Walk {
 /// ring was denied a line. After enough WQEs were given, one whole walk ages the rings.
 #[kernel]
 pub(super) fn walk_after(walk: Walk, clears: Bit, walks: Bit, grants: Bit, is_denied: Bit) -> Walk {
-    let is_last = walk.ring == LAST_RING;
+    let is_last = walk.ring == last_ring();
     let ends_walk = walks && is_last;
     let is_span = walk.given_count.get_bit(SPAN_OF_AGE_BITS);
     Walk {
         ring: if clears {
-            walk.ring + 1
+            (walk.ring + 1) & ring_mask()
         } else if walks {
             select(is_last, bits::<RING_BITS>(0), walk.ring + 1)
         } else {

@@ -22,7 +22,8 @@ use crate::messages::ReceiveWqeRequest;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::StreamRx;
 use rnic_kernel::prelude::*;
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::doorbell::is_shared_ring;
+use rnic_messages::sizes::{GENERATION_BITS, sizes};
 
 /// The attributes that a request must match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -71,7 +72,7 @@ struct Decision {
 /// queue pairs.
 #[kernel]
 fn compare(request: ReceiveWqeRequest, life: Life, taken: Taken, arrived: Arrived, is_shut: Bit) -> Compared {
-    let is_of_srq = request.ring.get_bit(QUEUE_PAIR_BITS);
+    let is_of_srq = is_shared_ring(request.ring);
     let begins_line = !taken.index.get_bits::<PLACE_BITS>(0).any();
     let stays = begins_line && arrived.stay != taken.stay;
     Compared {
@@ -180,14 +181,14 @@ pub(super) struct WqeGrant {
     /// After a reset: the ring of `ring_write` is cleared.
     pub clears: Signal<In, Bit>,
 
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     lives: Memory<Life, RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     taken: Memory<Taken, RING_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     arrived: Memory<Arrived, RING_BITS>,
     /// The last answer was without a WQE.
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(sizes().receive_rings()))]
     shut: Memory<Bit, RING_BITS>,
     #[init(Reg::new(Grant::Choose))]
     grant: Reg<Grant>,

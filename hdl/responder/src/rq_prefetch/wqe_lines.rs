@@ -17,10 +17,15 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, Slot};
-use rnic_messages::sizes::SPAN_BITS;
+use rnic_messages::sizes::{SPAN_BITS, sizes};
 
 /// log2 of the WQEs of all lines.
 const WQE_BITS: usize = LINE_BITS + PLACE_BITS;
+
+/// log2 of the WQEs that the lines of a card hold.
+fn words_log2() -> usize {
+    sizes().receive_rings() + 1 + PLACE_BITS
+}
 
 /// A WQE in its line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -81,10 +86,10 @@ pub(super) struct WqeLines {
     /// A read has completed; registered.
     pub fetched: Signal<Out, Bit>,
 
-    #[init(Memory::new(Storage::Ultra).with_output_register())]
+    #[init(Memory::new(Storage::Ultra).with_output_register().with_words_log2(words_log2()))]
     entries: Memory<Word, WQE_BITS>,
     /// For each place: the last read that ended there failed.
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(words_log2()))]
     errors: Memory<Bit, WQE_BITS>,
     fetch_queue: Fifo<Fetch, 6, READ_COUNT_BITS>,
     reads: RegisterSlice<HostSpan>,

@@ -1,6 +1,7 @@
 //! The rules as tables, from the numbered rules of the module and protocol 2.10, 2.11 and 3.10.
 use super::*;
 use crate::messages::WqeKind;
+use crate::outstanding::shared_block;
 use Verdict::{AwaitsLast, Failed, Flushed, Own, Silent, Stays, Success};
 
 /// A message of PSNs up to 0x20 that was sent.
@@ -206,7 +207,7 @@ fn a_step_follows_from_what_is_left_and_where_the_block_ends() {
 
 #[test]
 fn a_block_that_ends_is_freed_or_returns_home_or_is_used_again() {
-    let shared = bits::<BLOCK_BITS>((1 << SHARED_BITS) + 5);
+    let shared = shared_block(bits(5));
     let home = bits::<BLOCK_BITS>(77);
     // The block, the next; freed, the home lap toggles.
     for (head, next, frees, toggles) in [

@@ -47,6 +47,14 @@ pub const COMPLETION_QUEUES: std::ops::RangeInclusive<u32> = 2..=1 << Sizes::LAR
 /// Allowed numbers of shared receive queues.
 pub const SHARED_RECEIVE_QUEUES: std::ops::RangeInclusive<u32> =
     2..=1 << Sizes::LARGEST.shared_receive_queues;
+/// Allowed numbers of event queues, of which one belongs to the registers.
+pub const EVENT_QUEUES: std::ops::RangeInclusive<u32> = 4..=1 << Sizes::LARGEST.event_queues;
+/// Allowed numbers of entries of the page table.
+pub const PAGE_ENTRIES: std::ops::RangeInclusive<u32> = 16..=1 << Sizes::LARGEST.page_entries;
+/// Allowed numbers of address handles.
+pub const ADDRESS_HANDLES: std::ops::RangeInclusive<u32> = 2..=1 << Sizes::LARGEST.address_handles;
+/// Allowed numbers of READ slots.
+pub const READ_SLOTS: std::ops::RangeInclusive<u32> = 64..=1 << Sizes::LARGEST.read_slots;
 /// Allowed numbers of regions.
 pub const REGIONS: std::ops::RangeInclusive<u32> = 16..=1 << Sizes::LARGEST.regions;
 
@@ -106,8 +114,16 @@ pub struct Tables {
     pub completion_queues: u32,
     /// Shared receive queues: within [`SHARED_RECEIVE_QUEUES`].
     pub shared_receive_queues: u32,
+    /// Event queues: within [`EVENT_QUEUES`].
+    pub event_queues: u32,
     /// Memory regions: within [`REGIONS`].
     pub regions: u32,
+    /// Entries of the page table, which all regions share: within [`PAGE_ENTRIES`].
+    pub page_entries: u32,
+    /// Address handles: within [`ADDRESS_HANDLES`].
+    pub address_handles: u32,
+    /// READs and atomics in flight that all queue pairs share as requesters, and as many as responders: within [`READ_SLOTS`].
+    pub read_slots: u32,
 }
 
 impl Default for Tables {
@@ -116,7 +132,11 @@ impl Default for Tables {
             queue_pairs: *QUEUE_PAIRS.end(),
             completion_queues: *COMPLETION_QUEUES.end(),
             shared_receive_queues: *SHARED_RECEIVE_QUEUES.end(),
+            event_queues: *EVENT_QUEUES.end(),
             regions: *REGIONS.end(),
+            page_entries: *PAGE_ENTRIES.end(),
+            address_handles: *ADDRESS_HANDLES.end(),
+            read_slots: *READ_SLOTS.end(),
         }
     }
 }
@@ -211,12 +231,16 @@ impl Config {
         self.check_mac_clock()?;
         let size = self.receive.buffer_kib;
         require("receive.buffer_kib", size, BUFFERS_KIB.contains(&size), || list(&BUFFERS_KIB))?;
-        let Tables { queue_pairs, completion_queues, shared_receive_queues, regions } = self.tables;
+        let tables = &self.tables;
         for (setting, value, allowed) in [
-            ("tables.queue_pairs", queue_pairs, QUEUE_PAIRS),
-            ("tables.completion_queues", completion_queues, COMPLETION_QUEUES),
-            ("tables.shared_receive_queues", shared_receive_queues, SHARED_RECEIVE_QUEUES),
-            ("tables.regions", regions, REGIONS),
+            ("tables.queue_pairs", tables.queue_pairs, QUEUE_PAIRS),
+            ("tables.completion_queues", tables.completion_queues, COMPLETION_QUEUES),
+            ("tables.shared_receive_queues", tables.shared_receive_queues, SHARED_RECEIVE_QUEUES),
+            ("tables.event_queues", tables.event_queues, EVENT_QUEUES),
+            ("tables.regions", tables.regions, REGIONS),
+            ("tables.page_entries", tables.page_entries, PAGE_ENTRIES),
+            ("tables.address_handles", tables.address_handles, ADDRESS_HANDLES),
+            ("tables.read_slots", tables.read_slots, READ_SLOTS),
         ] {
             require(setting, value, value.is_power_of_two() && allowed.contains(&value), || {
                 format!("powers of two from {} to {}", allowed.start(), allowed.end())
@@ -227,13 +251,16 @@ impl Config {
 
     /// The sizes of the tables, for the generator.
     pub fn sizes(&self) -> Sizes {
-        let Tables { queue_pairs, completion_queues, shared_receive_queues, regions } = self.tables;
         let log2 = |count: u32| count.ilog2() as usize;
         Sizes {
-            queue_pairs: log2(queue_pairs),
-            completion_queues: log2(completion_queues),
-            shared_receive_queues: log2(shared_receive_queues),
-            regions: log2(regions),
+            queue_pairs: log2(self.tables.queue_pairs),
+            completion_queues: log2(self.tables.completion_queues),
+            shared_receive_queues: log2(self.tables.shared_receive_queues),
+            event_queues: log2(self.tables.event_queues),
+            regions: log2(self.tables.regions),
+            page_entries: log2(self.tables.page_entries),
+            address_handles: log2(self.tables.address_handles),
+            read_slots: log2(self.tables.read_slots),
         }
     }
 

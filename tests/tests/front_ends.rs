@@ -76,32 +76,20 @@ fn is_clean(preset: &str) -> Result<()> {
     yosys(&directory)
 }
 
-#[test]
-fn w64_is_clean() -> Result<()> {
-    is_clean("w64")
+macro_rules! are_clean {
+    ($($test:ident: $preset:literal,)+) => {$(
+        #[test]
+        fn $test() -> Result<()> {
+            is_clean($preset)
+        }
+    )+};
 }
 
-#[test]
-fn w128_is_clean() -> Result<()> {
-    is_clean("w128")
-}
-
-#[test]
-fn w256_is_clean() -> Result<()> {
-    is_clean("w256")
-}
-
-#[test]
-fn w512_is_clean() -> Result<()> {
-    is_clean("w512")
-}
-
-#[test]
-fn tiny_is_clean() -> Result<()> {
-    is_clean("tiny")
-}
-
-#[test]
-fn medium_is_clean() -> Result<()> {
-    is_clean("medium")
+are_clean! {
+    w64_is_clean: "w64",
+    w128_is_clean: "w128",
+    w256_is_clean: "w256",
+    w512_is_clean: "w512",
+    medium_is_clean: "medium",
+    tiny_is_clean: "tiny",
 }

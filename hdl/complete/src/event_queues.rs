@@ -38,7 +38,7 @@ use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::EventsRead;
 use rnic_messages::host::{CqeOwner, SlotWrite, has_reached};
 use rnic_messages::pool::LEVEL_BITS;
-use rnic_messages::sizes::{EVENT_QUEUE_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
+use rnic_messages::sizes::{EVENT_QUEUE_BITS, VECTOR_BITS, WRITE_COUNT_BITS, sizes};
 
 /// Cycles of a delivery with an EQE.
 pub const EVENT_CYCLES: u64 = 3;
@@ -400,7 +400,9 @@ pub struct EventQueues {
     held: Fifo<HeldEvent, 4, 5>,
     interrupts: Fifo<HeldInterrupt, 4, 5>,
     unread: Unread,
+    #[init(Memory::default().with_words_log2(sizes().event_queues))]
     configurations: Memory<EventQueueSetup, EVENT_QUEUE_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().event_queues))]
     records: Memory<Record, EVENT_QUEUE_BITS>,
 
     #[init(Reg::new(Stage::Choose))]

@@ -191,6 +191,7 @@ pub struct Doorbells {
     queue_pairs: Memory<Owner, QUEUE_PAIR_BITS>,
     #[init(Memory::default().with_words_log2(sizes().completion_queues))]
     completion_queues: Memory<Owner, COMPLETION_QUEUE_BITS>,
+    #[init(Memory::default().with_words_log2(sizes().event_queues))]
     event_queues: Memory<Owner, EVENT_QUEUE_BITS>,
     #[init(Memory::new(Storage::Block).with_words_log2(sizes().shared_receive_queues))]
     shared_receive_queues: Memory<Owner, SHARED_RECEIVE_BITS>,

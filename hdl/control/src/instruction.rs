@@ -5,7 +5,7 @@
 //! field has the position that is wanted, and the *target*. A check refuses the command and ends it; nothing else branches. An
 //! instruction can depend on one bit of the flags, which an earlier one has copied from the command: the attribute mask of a
 //! queue pair.
-use crate::object_store::{COMMAND, KIND_BITS, Kind, SCRATCH, STORE_BITS};
+use crate::object_store::{KIND_BITS, Kind, STORE_BITS, command, scratch};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::CommandStatus;
 use rnic_layout::field::{Field, Record, Span};
@@ -130,10 +130,10 @@ pub const TO_OTHER: usize = 30;
 #[kernel]
 pub fn address_of(place: Place, subject: Bits<STORE_BITS>, reference: Bits<STORE_BITS>) -> Bits<STORE_BITS> {
     let base = match place.base {
-        Base::Command => bits::<STORE_BITS>(COMMAND),
+        Base::Command => bits::<STORE_BITS>(command()),
         Base::Subject => subject,
         Base::Reference => reference,
-        Base::Scratch => bits::<STORE_BITS>(SCRATCH),
+        Base::Scratch => bits::<STORE_BITS>(scratch()),
     };
     base | bit_cast::<STORE_BITS, 5>(place.word)
 }

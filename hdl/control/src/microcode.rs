@@ -16,7 +16,7 @@ use rnic_layout::field::{Field, Record};
 use rnic_layout::limits;
 use rnic_layout::state::{ATTRIBUTES, AttributeMask, QpState, Service};
 use rnic_messages::setup::{SetupKind, SrqSetupKind};
-use rnic_messages::sizes::{ADDRESS_HANDLE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, sizes};
+use rnic_messages::sizes::{DOORBELL_PAGE_BITS, sizes};
 
 /// Bits of the number of an instruction.
 pub const ROW_BITS: usize = 10;
@@ -172,8 +172,8 @@ fn number_width(kind: Kind) -> usize {
         Kind::QueuePair => limits::QPN_BITS as usize,
         Kind::Region => object_store::NUMBER_BITS,
         Kind::CompletionQueue => sizes().completion_queues,
-        Kind::AddressHandle => ADDRESS_HANDLE_BITS,
-        Kind::EventQueue => EVENT_QUEUE_BITS,
+        Kind::AddressHandle => sizes().address_handles,
+        Kind::EventQueue => sizes().event_queues,
         Kind::SharedReceive => sizes().shared_receive_queues,
     }
 }
@@ -645,7 +645,7 @@ fn destroy_completion_queue() -> Vec<Instruction> {
 
 /// Refuses event queue 0, which belongs to the registers.
 fn not_queue_0(program: &mut Program, status: CommandStatus) {
-    program.unlisted(object_number().low(EVENT_QUEUE_BITS), |number| number != 0, status, 0);
+    program.unlisted(object_number().low(number_width(Kind::EventQueue)), |number| number != 0, status, 0);
 }
 
 fn create_event_queue() -> Vec<Instruction> {
@@ -653,7 +653,7 @@ fn create_event_queue() -> Vec<Instruction> {
     let mut program = begin(&RECORD);
     doorbell_page_within(&mut program, RECORD.field("doorbell_page"));
     ring_aligned(&mut program, RECORD.field("base"));
-    number_within(&mut program, EVENT_QUEUE_BITS);
+    number_within(&mut program, number_width(Kind::EventQueue));
     not_queue_0(&mut program, CommandStatus::AlreadyExists);
     free_index(&mut program, Kind::EventQueue);
     enter(&mut program);

@@ -26,7 +26,7 @@ use rnic_layout::admin::{BODY_OFFSET, CommandStatus, CreateRegion};
 use rnic_layout::limits::{DETAIL_IS_PAGE, PAGE_LOG2_MIN};
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{PAGE_SIZE_BITS, PAGED_BITS, PageEntryWrite};
-use rnic_messages::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS};
+use rnic_messages::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS, sizes};
 
 /// Bits of an offset in the largest page.
 pub const PAGE_OFFSET_BITS: usize = PAGED_BITS - PAGE_ENTRY_BITS;
@@ -34,6 +34,8 @@ pub const PAGE_OFFSET_BITS: usize = PAGED_BITS - PAGE_ENTRY_BITS;
 pub const LOG2_BITS: usize = 5;
 /// Bits of a count of pages.
 const COUNT_BITS: usize = PAGE_ENTRY_BITS + 1;
+/// Bits of the entry behind the last one of a region.
+const END_ENTRY_BITS: usize = COUNT_BITS + 1;
 /// Bits of the end of a region, counted from its first page.
 const END_BITS: usize = 65;
 const ABOVE_COUNT: usize = END_BITS - COUNT_BITS;
@@ -235,6 +237,11 @@ fn next_stage(stage: Stage, is: Conditions) -> Stage {
     }
 }
 
+/// Number of entries of the table.
+fn page_entries() -> u64 {
+    1 << sizes().page_entries
+}
+
 /// Checks that the pages of a region fit the table, and that its first byte is in its first page. `end` counts pages.
 #[kernel]
 fn check(
@@ -243,12 +250,12 @@ fn check(
     first_offset: Bits<PAGE_OFFSET_BITS>,
     mask: Bits<PAGE_OFFSET_BITS>,
 ) -> Outcome {
-    let room =
-        bits::<COUNT_BITS>(1 << PAGE_ENTRY_BITS) - bit_cast::<COUNT_BITS, PAGE_ENTRY_BITS>(first_entry);
+    let end_entry = bit_cast::<END_ENTRY_BITS, COUNT_BITS>(end.get_bits::<COUNT_BITS>(0))
+        + bit_cast::<END_ENTRY_BITS, PAGE_ENTRY_BITS>(first_entry);
     let is_far = end.get_bits::<ABOVE_COUNT>(COUNT_BITS).any();
     if (first_offset & !mask).any() {
         Outcome { status: bits(CommandStatus::ValueNotAllowed as u64), detail: bits(AT_OFFSET) }
-    } else if is_far || end.get_bits::<COUNT_BITS>(0) > room {
+    } else if is_far || end_entry > page_entries() {
         Outcome { status: bits(CommandStatus::RangeNotAllowed as u64), detail: bits(AT_LENGTH) }
     } else {
         Outcome { status: bits(CommandStatus::Success as u64), detail: bits(0) }
@@ -378,6 +385,27 @@ impl Logic for PageList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rnic_messages::sizes::Sizes;
+
+    /// The pages of a region end in the table, and a region without pages begins there.
+    #[test]
+    fn pages_fit_the_table_of_the_card() {
+        let is_good = |first_entry: u64, pages: u64| {
+            !check(bits(pages), bits(first_entry), bits(0), bits(0)).status.any()
+        };
+        for entries_log2 in [4, Sizes::LARGEST.page_entries] {
+            let entries = 1 << entries_log2;
+            Sizes { page_entries: entries_log2, ..Sizes::LARGEST }.make(|| {
+                for (first_entry, pages) in [(0, 1), (0, entries), (entries - 1, 1), (entries - 1, 0)] {
+                    assert!(is_good(first_entry, pages), "{pages} from {first_entry} of {entries}");
+                }
+                for (first_entry, pages) in [(0, entries + 1), (1, entries), (entries - 1, 2), (0, 1 << 20)] {
+                    assert!(!is_good(first_entry, pages), "{pages} from {first_entry} of {entries}");
+                }
+            });
+        }
+        Sizes { page_entries: 4, ..Sizes::LARGEST }.make(|| assert!(!is_good(17, 0) && !is_good(16, 1)));
+    }
 
     #[test]
     fn every_stage_waits_for_its_condition() {

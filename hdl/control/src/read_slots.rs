@@ -27,7 +27,7 @@ use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::read::{
     READ_COUNT_BITS, READ_SLOT_BITS, READ_UNIT_BITS, READ_UNIT_LOG2, ReadShare, share_slots,
 };
-use rnic_messages::sizes::READ_POOL_BITS;
+use rnic_messages::sizes::{READ_POOL_BITS, index_mask, sizes};
 
 /// Units of a block.
 const UNITS: usize = 1 << (READ_SLOT_BITS - READ_UNIT_LOG2);
@@ -35,6 +35,11 @@ const UNITS: usize = 1 << (READ_SLOT_BITS - READ_UNIT_LOG2);
 const UNIT_BITS: usize = READ_SLOT_BITS - READ_UNIT_LOG2;
 /// Bits of the number of a block.
 const BLOCK_BITS: usize = READ_POOL_BITS - READ_SLOT_BITS;
+/// Number of the last block of a pool.
+fn last_block() -> u64 {
+    index_mask(sizes().read_slots - READ_SLOT_BITS)
+}
+
 /// Bits of the number of a block of either pool.
 const BLOCKS_BITS: usize = BLOCK_BITS + 1;
 
@@ -264,7 +269,7 @@ impl Logic for ReadSlots {
                 if takes {
                     self.share_held.d.next = taken;
                     self.step.d.next = Step::Done;
-                } else if is_seeking && looked_at.all() {
+                } else if is_seeking && looked_at == last_block() {
                     self.status_held.d.next = bits(CommandStatus::NoResources as u64);
                     self.step.d.next = Step::Done;
                 }

@@ -48,8 +48,7 @@ use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{
-    ADDRESS_HANDLE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, HOST_LIMIT_BITS, READ_POOL_BITS,
-    SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS, VECTOR_BITS, sizes,
+    DOORBELL_PAGE_BITS, HOST_LIMIT_BITS, SOURCE_ADDRESS_BITS, TIMER_UNIT_BITS, VECTOR_BITS, sizes,
 };
 use settings::{
     Permissions, RegisterWrite, Requests, Settings, event_queue_0, next_settings, permissions, requests_of,
@@ -158,10 +157,10 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 11] {
     let tables = TableSizes {
         queue_pairs_log2: sizes.queue_pairs as u8,
         completion_queues_log2: sizes.completion_queues as u8,
-        event_queues_log2: EVENT_QUEUE_BITS as u8,
+        event_queues_log2: sizes.event_queues as u8,
         shared_receive_queues_log2: sizes.shared_receive_queues as u8,
         regions_log2: sizes.regions as u8,
-        address_handles_log2: ADDRESS_HANDLE_BITS as u8,
+        address_handles_log2: sizes.address_handles as u8,
         doorbell_pages_log2: DOORBELL_PAGE_BITS as u8,
         // One of each queue pair, and those that all share.
         outstanding_blocks_log2: sizes.outstanding_blocks() as u8 + 1,
@@ -183,8 +182,8 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 11] {
         address_bits: limits::DEVICE_ADDRESS_BITS as u8,
         smallest_page_log2: limits::PAGE_LOG2_MIN,
         largest_page_log2: limits::PAGE_LOG2_MAX,
-        pages_log2: limits::PAGE_ENTRIES_LOG2 as u8,
-        read_slots_log2: READ_POOL_BITS as u8,
+        pages_log2: sizes.page_entries as u8,
+        read_slots_log2: sizes.read_slots as u8,
     };
     let message = MessageLimit { message_bytes: limits::MESSAGE_BYTES_MAX.into() };
     [

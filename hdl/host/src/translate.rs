@@ -27,7 +27,7 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{IS_PAGED, PAGE_SIZE, PAGE_SIZE_BITS, PAGED_BITS, PageEntryWrite};
-use rnic_messages::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS};
+use rnic_messages::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS, sizes};
 
 /// Bits of an address in the smallest page.
 const SMALLEST: usize = 64 - PAGE_NUMBER_BITS;
@@ -75,7 +75,7 @@ pub struct Translate<const REST: usize> {
     /// The same with device addresses; registered.
     pub tx: StreamTx<Access<REST>>,
 
-    #[init(Memory::new(Storage::Ultra))]
+    #[init(Memory::new(Storage::Ultra).with_words_log2(sizes().page_entries))]
     pages: Memory<Bits<PAGE_NUMBER_BITS>, PAGE_ENTRY_BITS>,
     entry: DFF<Bits<PAGE_ENTRY_BITS>>,
     waiting: [DFF<InTable<REST>>; 2],

@@ -71,8 +71,16 @@ pub struct Sizes {
     pub completion_queues: usize,
     /// SRQs: 1 to [`SHARED_RECEIVE_BITS`].
     pub shared_receive_queues: usize,
+    /// Event queues: 2 to [`EVENT_QUEUE_BITS`].
+    pub event_queues: usize,
     /// Regions: 1 to [`REGION_BITS`].
     pub regions: usize,
+    /// Entries of the page table: 4 to [`PAGE_ENTRY_BITS`].
+    pub page_entries: usize,
+    /// Address handles: 1 to [`ADDRESS_HANDLE_BITS`].
+    pub address_handles: usize,
+    /// READ slots that all queue pairs share as requesters, and as many as responders: 4 to [`READ_POOL_BITS`].
+    pub read_slots: usize,
 }
 
 impl Sizes {
@@ -81,7 +89,11 @@ impl Sizes {
         queue_pairs: QUEUE_PAIR_BITS,
         completion_queues: COMPLETION_QUEUE_BITS,
         shared_receive_queues: SHARED_RECEIVE_BITS,
+        event_queues: EVENT_QUEUE_BITS,
         regions: REGION_BITS,
+        page_entries: PAGE_ENTRY_BITS,
+        address_handles: ADDRESS_HANDLE_BITS,
+        read_slots: READ_POOL_BITS,
     };
 
     /// Calls `make`, for which [`sizes`] are these.
@@ -193,7 +205,13 @@ mod tests {
     use super::*;
     use crate::doorbell::{is_shared_ring, own_ring, shared_ring};
 
-    const SMALL: Sizes = Sizes { queue_pairs: 4, completion_queues: 5, shared_receive_queues: 2, regions: 6 };
+    const SMALL: Sizes = Sizes {
+        queue_pairs: 4,
+        completion_queues: 5,
+        shared_receive_queues: 2,
+        regions: 6,
+        ..Sizes::LARGEST
+    };
 
     #[test]
     fn sizes_are_those_of_the_card_that_is_made() {

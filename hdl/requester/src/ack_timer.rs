@@ -27,8 +27,8 @@
 //! Time is counted in units of 4.096 us, `unit` cycles each; zero counts as one. T is 2^timeout units, the delay
 //! of an RNR NAK that of its code, rounded up to units. Deadlines are compared modulo 2^33.
 //!
-//! Latency: a round is a cycle for each queue pair, 1,024 at most, and three from a visit to `expired`. The round stands still while `expired`
-//! waits.
+//! Latency: a round is a cycle for each queue pair, 1,024 at most, and three from a visit to `expired`. The round stands
+//! still while `expired` waits.
 //!
 //! 1. A timer expires no earlier than T after its start, and no later than 4T or 3,584 cycles, whichever is more,
 //!    plus the cycles in which `expired` waits: at 250 MHz within 4T for every timeout. It starts when the oldest

@@ -142,7 +142,7 @@ pub struct ReadResponse {
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Ultra))]
+    #[init(Memory::new(Storage::Ultra).with_words_log2(sizes().read_slots))]
     records: Memory<ReadRecord, READ_POOL_BITS>,
     pending: Fifo<Pending, PENDING, PENDING_COUNT>,
     grant: Grant,

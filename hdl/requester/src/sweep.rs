@@ -8,7 +8,8 @@
 //!  reset ──> index: 0 ... the last one ──> step
 //! ```
 //!
-//! Latency: sweeps for a cycle for each queue pair, 1,024 at most, from the first after reset or power-up on. Outputs are registers.
+//! Latency: sweeps for a cycle for each queue pair, 1,024 at most, from the first after reset or power-up on. Outputs are
+//! registers.
 //!
 //! 1. Every index is shown exactly once, in one cycle, while `is_sweeping`.
 use rnic_kernel::prelude::*;

@@ -54,7 +54,8 @@
 //!
 //! 12. The first packet that is executed in RTR tells control so, once in the life of the queue pair (protocol 3.9).
 //!
-//! SEND, WRITE, READ and atomics are served. Reset sweeps all records, which takes a cycle for each queue pair, 1,024 at most. Protocol 3.1 to 3.8; design decisions 6 and 8.
+//! SEND, WRITE, READ and atomics are served. Reset sweeps all records, which takes a cycle for each queue pair, 1,024 at most.
+//! Protocol 3.1 to 3.8; design decisions 6 and 8.
 use crate::messages::{Admission, AdmitCounts, Stop};
 use check::{Findings, findings_of, needs_wqe};
 use establish::{Establish, first_of};

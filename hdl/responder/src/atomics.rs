@@ -167,7 +167,7 @@ pub struct Atomics {
 
     #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     records: Memory<Progress, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Ultra))]
+    #[init(Memory::new(Storage::Ultra).with_words_log2(sizes().read_slots))]
     ring: Memory<Waiting, READ_POOL_BITS>,
     locks: Memory<Lock, LOCK_BITS>,
     #[init(Fifo::default().with_beats_log2(sizes().queue_pairs))]

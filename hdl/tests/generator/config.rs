@@ -73,7 +73,11 @@ fn tables_have_powers_of_two_within_their_range() {
         ("queue_pairs", 16, 1024),
         ("completion_queues", 2, 1024),
         ("shared_receive_queues", 2, 64),
+        ("event_queues", 4, 32),
         ("regions", 16, 1024),
+        ("page_entries", 16, 16_384),
+        ("address_handles", 2, 256),
+        ("read_slots", 64, 8192),
     ] {
         for good in [least, greatest] {
             assert!(with(&format!("{setting} = {good}")).is_ok());

@@ -54,7 +54,8 @@ enum Command {
     /// Measure how fast two cards move messages on the standard bench, how long one message takes, and how fast this is
     /// simulated.
     Bench {
-        /// A configuration of the card, a file or a preset (w64, w128, w256, w512, tiny, small, medium, large); may be given several times.
+        /// A configuration of the card, a file or a preset (w64, w128, w256, w512, tiny, small, medium, large); may be given several
+        /// times.
         #[arg(long, default_values = ["w512", "w64"])]
         config: Vec<PathBuf>,
         /// Measure fewer cases.

@@ -62,7 +62,7 @@ impl Storage {
     fn at_most(self, words_log2: usize) -> Self {
         match (self, words_log2) {
             (_, ..=6) => Storage::Distributed,
-            (Storage::Ultra, ..=9) => Storage::Block,
+            (Storage::Ultra, ..=11) => Storage::Block,
             (storage, _) => storage,
         }
     }

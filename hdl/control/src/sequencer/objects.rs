@@ -2,7 +2,7 @@
 use super::stage::{LoadReason, LookupReason, Stage};
 use crate::instruction::Action;
 use crate::object_store::{
-    INDEX_BITS, KIND_BITS, NUMBER_BITS, SCRATCH, STORE_BITS, header_of, index_of, kind,
+    INDEX_BITS, KIND_BITS, NUMBER_BITS, STORE_BITS, header_of, index_of, kind, last_index, scratch,
 };
 use rnic_kernel::prelude::*;
 
@@ -79,7 +79,7 @@ pub(super) fn next_load(
         Stage::Apply => match action {
             Action::Publish => Load { reason: LoadReason::Publish, address: subject },
             Action::Write => Load { reason: LoadReason::Write, address: source },
-            Action::Pages => Load { reason: LoadReason::Pages, address: bits(SCRATCH) },
+            Action::Pages => Load { reason: LoadReason::Pages, address: bits(scratch()) },
             _ => Load { reason: LoadReason::Setup, address: subject },
         },
         Stage::Load => Load { address: load.address + 1, ..load },
@@ -94,12 +94,7 @@ pub(super) fn next_load(
 /// Tells whether an object of the sweep is the last of its kind.
 #[kernel]
 fn is_last_of_kind(sweep: Sweep) -> Bit {
-    match sweep.kind.to_u64() {
-        kind::ADDRESS_HANDLE => sweep.index.get_bits::<8>(0).all(),
-        kind::EVENT_QUEUE => sweep.index.get_bits::<5>(0).all(),
-        kind::SHARED_RECEIVE => sweep.index.get_bits::<6>(0).all(),
-        _ => sweep.index.all(),
-    }
+    sweep.index == last_index(sweep.kind)
 }
 
 /// Tells whether an object of the sweep is the last of all.
@@ -129,7 +124,7 @@ mod tests {
             (kind::QUEUE_PAIR, 0xff_ffff, 0xffff_ffff_ffab_c005u64, 0xab_c005, 5 << 4),
             (kind::REGION, 0xffff_ffff, 0x1_0003_07ff, 0x0003_07ff, 0x4000 | 0x307 << 3),
             (kind::COMPLETION_QUEUE, 0xffff, 0xdead_0003, 3, 0x6000 | 3 << 2),
-            (kind::EVENT_QUEUE, 0x1f, 0xffff_ffff, 31, 0x7e00 | 31 << 2),
+            (kind::EVENT_QUEUE, 0x1f, 0xffff_ffff, 31, 0x7c00 | 31 << 2),
         ] {
             let found = find(constant(kind, mask), bits(source));
             let expected =
@@ -168,7 +163,7 @@ mod tests {
             (Stage::Apply, Action::Probe, LoadReason::Setup, 0x20),
             (Stage::Apply, Action::Publish, LoadReason::Publish, 0x20),
             (Stage::Apply, Action::Write, LoadReason::Write, 0x31),
-            (Stage::Apply, Action::Pages, LoadReason::Pages, SCRATCH),
+            (Stage::Apply, Action::Pages, LoadReason::Pages, scratch()),
             (Stage::Load, Action::Setup, LoadReason::Write, 0x11),
             (Stage::Decide, Action::Setup, LoadReason::Notice, 0x40),
             (Stage::Write, Action::Setup, LoadReason::Write, 0x10),

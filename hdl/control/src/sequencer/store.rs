@@ -10,7 +10,7 @@
 //!
 //! An invalidation uses the ports in stages that do not.
 use super::stage::{CYCLE_BITS, Stage};
-use crate::object_store::{COMMAND, STORE_BITS};
+use crate::object_store::{STORE_BITS, command, words_log2};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 
@@ -69,7 +69,7 @@ pub(super) struct Store {
     /// The word that was read, two cycles after its address.
     pub word: Signal<Out, Bits<64>>,
 
-    #[init(Memory::new(Storage::Ultra).with_output_register())]
+    #[init(Memory::new(Storage::Ultra).with_output_register().with_words_log2(words_log2()))]
     object_store: Memory<Bits<64>, STORE_BITS>,
 }
 
@@ -89,7 +89,7 @@ impl Logic for Store {
         self.object_store.write_enable.next = loan.writes || self.writes.val();
         self.object_store.write_address.next = match stage {
             Stage::Copy => {
-                bits::<STORE_BITS>(COMMAND) | bit_cast::<STORE_BITS, 3>(self.cycle.val().get_bits::<3>(0))
+                bits::<STORE_BITS>(command()) | bit_cast::<STORE_BITS, 3>(self.cycle.val().get_bits::<3>(0))
             }
             Stage::Decide => self.lookup_address.val(),
             _ => select(loan.writes, loan.write_address, self.target_address.val()),

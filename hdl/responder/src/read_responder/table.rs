@@ -81,9 +81,9 @@ pub(super) struct RequestTable {
     noted_requests: Memory<Noted, QUEUE_PAIR_BITS>,
     #[init(Memory::default().with_words_log2(sizes().queue_pairs))]
     arrived_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Ultra))]
+    #[init(Memory::new(Storage::Ultra).with_words_log2(sizes().read_slots))]
     slots: Memory<Slot, READ_POOL_BITS>,
-    #[init(Memory::new(Storage::Ultra))]
+    #[init(Memory::new(Storage::Ultra).with_words_log2(sizes().read_slots))]
     values: Memory<Value, READ_POOL_BITS>,
 }
 

@@ -60,12 +60,12 @@
 use crate::messages::{ANSWER_COUNT_BITS, ReceiveWqe, ReceiveWqeRequest};
 use look::{Findings, SHARE_BITS, findings_of, share_of};
 use plan::{Reason, Supply, change_of, continuation_of, fetch_of, gives_way, meets_demand, plan_of};
+use record::taken_write_of;
 use record::{
-    Demand, Draft, LINE_BITS, RING_BITS, SHARED_BITS, alive_after, emptying_of, frees_line, ring_setup_of,
+    Demand, Draft, LINE_BITS, RING_BITS, SHARED_BITS, alive_after, emptying_of, returns_line, ring_setup_of,
     shared_lines, shared_number,
 };
 use record::{arrived_write_of, producer_write_of, progress_after, progress_write_of, ring_write_of};
-use record::{is_shared, taken_write_of};
 use ring_records::RingRecords;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -359,8 +359,7 @@ impl Logic for RqPrefetch {
         self.links.read_enable.next = true;
         self.links.read_address.next = left_line;
         self.lines.tx.ready.next = plan.fetches && plan.shares;
-        self.lines.rx.valid.next =
-            (clears && frees_line(walk.ring)) || given.leaves_shared || (frees && is_shared(freed));
+        self.lines.rx.valid.next = returns_line(clears, walk.ring, given.leaves_shared, frees, freed);
         self.lines.rx.beat.next = select(clears, walk.ring, shared_number(left_line));
     }
 }

@@ -634,7 +634,7 @@ pub const FAULTS: &[Fault] = &[
     text(
         "receive-line-lost",
         Kind::Lost,
-        ("rq_prefetch", "lines_rx_valid = clears || grant_given[43] || ([[frees]] && freed[11])", "1'b0"),
+        ("rq_prefetch", "lines_rx_valid = clears || returns_line_leaves || ([[frees]] && freed[11])", "1'b0"),
         "a line of receive WQEs that a queue pair leaves behind is not given back",
         "traffic",
     ),

@@ -257,10 +257,17 @@ pub(super) fn shared_number(line: Bits<LINE_BITS>) -> Bits<SHARED_BITS> {
     line.get_bits::<SHARED_BITS>(0) & shared_line_mask()
 }
 
-/// Says whether the sweep over all rings frees the shared line of the same number.
+/// Says whether a shared line is free from now on: the sweep over all rings comes to the one of the same number, a ring leaves it
+/// behind (`leaves`), or it is `freed`.
 #[kernel]
-pub(super) fn frees_line(ring: Bits<RING_BITS>) -> Bit {
-    ring <= shared_line_mask()
+pub(super) fn returns_line(
+    clears: Bit,
+    ring: Bits<RING_BITS>,
+    leaves: Bit,
+    frees: Bit,
+    freed: Bits<LINE_BITS>,
+) -> Bit {
+    (clears && ring <= shared_line_mask()) || leaves || (frees && is_shared(freed))
 }
 
 /// Gives the consumer record of a ring without WQEs here: its own line is the last that was consumed.

@@ -27,7 +27,7 @@ use crate::config::{BUFFERS_KIB, Config, WIDTHS_BITS};
 use crate::event_counters::EventCounters;
 use crate::pool_levels::PoolLevels;
 use crate::stack::{self, Build, Clocks};
-use rnic_blocks::stream::{Beat, StreamTx};
+use rnic_blocks::stream::StreamTx;
 use rnic_complete::Complete;
 use rnic_control::axi_lite::AxiLite;
 use rnic_control::control::{Control, SLAVE_BITS};
@@ -35,24 +35,15 @@ use rnic_control::drained::Drained;
 use rnic_control::registers::SPEED_BITS;
 use rnic_dma::{AddressVector, Gather, GatherMux, Place, PlaceMux, WriteFailures};
 use rnic_host::arrivals::ReadWord;
-use rnic_host::host_writer::{HostWrite, WriteWord};
-use rnic_host::read_engine::HostRead;
 use rnic_host::{BusMaster, HostReader, HostWriter};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
-use rnic_messages::PacketToken;
-use rnic_messages::complete::{CqeToken, EqeToken};
 use rnic_messages::drop_reason::REASON_BITS;
 use rnic_messages::frame::ACCEPTED_REQUEST;
-use rnic_messages::host::PayloadWrite;
-use rnic_messages::host::{HostSpan, Slot, SlotWrite, WordWrite, WriteFailure};
-use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadClosed, ReadResponseCommand, ResponseNotice};
-use rnic_messages::receive::{AckNotice, PayloadReference, PlaceCommand, PlaceNotice};
-use rnic_messages::setup::{QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
+use rnic_messages::read::ReadClosed;
 use rnic_messages::sizes::LENGTH_BITS;
 use rnic_messages::sizes::VECTOR_BITS;
-use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest, TransmitToken, departed_of};
+use rnic_messages::transmit::departed_of;
 use rnic_packet::assemble::Assembler;
 use rnic_packet::crossing::{MacEntry, MacExit, queue_address_bits};
 use rnic_packet::mac::{MacReceive, MacTransmit};
@@ -269,13 +260,13 @@ impl<
         self.entry.restart.next = self.control.core_reset.val();
         self.exit.restart.next = self.control.core_reset.val();
 
-        AxiLite::<SLAVE_BITS>::link(&mut self.s_axil, &mut self.control.axi);
+        AxiLite::link(&mut self.s_axil, &mut self.control.axi);
 
         // The host.
-        StreamTx::<HostRead<TAG>>::join(&mut self.host_reader.to_host, &mut self.bus_master_gate.read);
-        StreamTx::<HostWrite>::join(&mut self.host_writer.request, &mut self.bus_master_gate.write);
-        StreamTx::<WriteWord<DATA>>::join(&mut self.host_writer.words, &mut self.bus_master_gate.word);
-        StreamTx::<Bits<VECTOR_BITS>>::join(&mut self.complete.irq, &mut self.bus_master_gate.interrupt);
+        StreamTx::join(&mut self.host_reader.to_host, &mut self.bus_master_gate.read);
+        StreamTx::join(&mut self.host_writer.request, &mut self.bus_master_gate.write);
+        StreamTx::join(&mut self.host_writer.words, &mut self.bus_master_gate.word);
+        StreamTx::join(&mut self.complete.irq, &mut self.bus_master_gate.interrupt);
         self.bus_master_gate.enable.next = self.bus_master.val();
         self.bus_master_gate.read_ends.next = self.host_rd_data_valid.val() && self.host_rd_data_last.val();
         self.bus_master_gate.write_ends.next = self.host_wr_done_valid.val();
@@ -314,15 +305,15 @@ impl<
         self.bus_master_gate.irq.ready.next = self.irq_ready.val();
 
         // Setup, doorbells and tables.
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[0], &mut self.requester.setup_fetch);
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[1], &mut self.requester.setup_parse);
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[2], &mut self.responder.setup_admit);
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[3], &mut self.responder.setup_prefetch);
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[4], &mut self.responder.setup_ack);
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.address_vector.setup);
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[6], &mut self.responder.setup_read);
-        StreamTx::<SrqSetup>::join(&mut self.control.srq_setup[0], &mut self.responder.srq_setup_admit);
-        StreamTx::<SrqSetup>::join(&mut self.control.srq_setup[1], &mut self.responder.srq_setup_prefetch);
+        StreamTx::join(&mut self.control.setup[0], &mut self.requester.setup_fetch);
+        StreamTx::join(&mut self.control.setup[1], &mut self.requester.setup_parse);
+        StreamTx::join(&mut self.control.setup[2], &mut self.responder.setup_admit);
+        StreamTx::join(&mut self.control.setup[3], &mut self.responder.setup_prefetch);
+        StreamTx::join(&mut self.control.setup[4], &mut self.responder.setup_ack);
+        StreamTx::join(&mut self.control.setup[5], &mut self.address_vector.setup);
+        StreamTx::join(&mut self.control.setup[6], &mut self.responder.setup_read);
+        StreamTx::join(&mut self.control.srq_setup[0], &mut self.responder.srq_setup_admit);
+        StreamTx::join(&mut self.control.srq_setup[1], &mut self.responder.srq_setup_prefetch);
         self.requester.enable.next = self.control.enable.val();
         self.responder.enable.next = self.control.enable.val();
         self.requester.timer_unit.next = self.control.timer_unit.val();
@@ -344,10 +335,10 @@ impl<
         self.complete.event_queue_setup_valid.next = self.control.event_queue_setup_valid.val();
         self.address_vector.source_address_write.next = self.control.source_address_write.val();
         self.address_vector.source_address_write_valid.next = self.control.source_address_write_valid.val();
-        StreamTx::<Invalidation>::join(&mut self.requester.invalidate, &mut self.control.invalidate[0]);
-        StreamTx::<Invalidated>::join(&mut self.control.invalidated[0], &mut self.requester.invalidated);
-        StreamTx::<Invalidation>::join(&mut self.responder.invalidate, &mut self.control.invalidate[1]);
-        StreamTx::<Invalidated>::join(&mut self.control.invalidated[1], &mut self.responder.invalidated);
+        StreamTx::join(&mut self.requester.invalidate, &mut self.control.invalidate[0]);
+        StreamTx::join(&mut self.control.invalidated[0], &mut self.requester.invalidated);
+        StreamTx::join(&mut self.responder.invalidate, &mut self.control.invalidate[1]);
+        StreamTx::join(&mut self.control.invalidated[1], &mut self.responder.invalidated);
         self.requester_regions.write.next = self.control.region_write.val();
         self.requester_regions.write_valid.next = self.control.region_write_valid.val();
         self.responder_regions.write.next = self.control.region_write.val();
@@ -383,30 +374,30 @@ impl<
         self.host_writer.limit.next = self.control.host_limit.val();
         self.host_reader.pauses.next = !self.bus_master_gate.is_open.val();
         self.host_writer.pauses.next = !self.bus_master_gate.is_open.val();
-        StreamTx::<QpNotice>::join(&mut self.requester.failure, &mut self.control.notice[0]);
-        StreamTx::<QpNotice>::join(&mut self.responder.notice, &mut self.control.notice[1]);
-        StreamTx::<QpNotice>::join(&mut self.complete.failure, &mut self.control.notice[2]);
-        StreamTx::<SrqLimitNotice>::join(&mut self.responder.srq_limit, &mut self.control.srq_limit);
+        StreamTx::join(&mut self.requester.failure, &mut self.control.notice[0]);
+        StreamTx::join(&mut self.responder.notice, &mut self.control.notice[1]);
+        StreamTx::join(&mut self.complete.failure, &mut self.control.notice[2]);
+        StreamTx::join(&mut self.responder.srq_limit, &mut self.control.srq_limit);
 
         // Host memory: reads and writes.
-        StreamTx::<HostSpan>::join(&mut self.requester.wqe_read, &mut self.host_reader.sq_read);
+        StreamTx::join(&mut self.requester.wqe_read, &mut self.host_reader.sq_read);
         self.requester.wqe_slot.next = self.host_reader.sq_slot.val();
         self.requester.wqe_slot_valid.next = self.host_reader.sq_slot_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.responder.receive_read, &mut self.host_reader.rq_read);
+        StreamTx::join(&mut self.responder.receive_read, &mut self.host_reader.rq_read);
         self.responder.receive_slot.next = self.host_reader.rq_slot.val();
         self.responder.receive_slot_valid.next = self.host_reader.rq_slot_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.control.admin.read, &mut self.host_reader.admin_read);
+        StreamTx::join(&mut self.control.admin.read, &mut self.host_reader.admin_read);
         self.control.admin.slot.next = self.host_reader.admin_slot.val();
         self.control.admin.slot_valid.next = self.host_reader.admin_slot_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.responder.atomics_read, &mut self.host_reader.atomics_read);
+        StreamTx::join(&mut self.responder.atomics_read, &mut self.host_reader.atomics_read);
         self.responder.atomics_word.next = self.host_reader.atomics_word.val();
         self.responder.atomics_word_valid.next = self.host_reader.atomics_word_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.gather.read, &mut self.host_reader.payload_read);
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.host_reader.payload, &mut self.gather.from_host);
-        StreamTx::<PayloadWrite<DATA>>::join(&mut self.place.write, &mut self.host_writer.payload);
-        StreamTx::<SlotWrite>::join(&mut self.complete.write, &mut self.host_writer.completion);
-        StreamTx::<SlotWrite>::join(&mut self.control.admin.write, &mut self.host_writer.admin);
-        StreamTx::<WordWrite>::join(&mut self.responder.atomics_write, &mut self.host_writer.atomics);
+        StreamTx::join(&mut self.gather.read, &mut self.host_reader.payload_read);
+        StreamTx::join(&mut self.host_reader.payload, &mut self.gather.from_host);
+        StreamTx::join(&mut self.place.write, &mut self.host_writer.payload);
+        StreamTx::join(&mut self.complete.write, &mut self.host_writer.completion);
+        StreamTx::join(&mut self.control.admin.write, &mut self.host_writer.admin);
+        StreamTx::join(&mut self.responder.atomics_write, &mut self.host_writer.atomics);
         self.responder.atomics_done.next = self.host_writer.atomics_done.val();
         self.responder.atomics_failed.next = self.host_writer.atomics_failed.val();
         self.place.payload_done_count.next = self.host_writer.payload_done_count.val();
@@ -414,8 +405,8 @@ impl<
         self.responder.done_count.next = self.host_writer.payload_done_count.val();
         self.complete.write_done.next = self.host_writer.completion_done_count.val();
         self.control.admin.done_count.next = self.host_writer.admin_done_count.val();
-        StreamTx::<WriteFailure>::join(&mut self.host_writer.write_failure, &mut self.write_failures.failure);
-        StreamTx::<WriteFailure>::join(&mut self.write_failures.payload, &mut self.responder.write_failure);
+        StreamTx::join(&mut self.host_writer.write_failure, &mut self.write_failures.failure);
+        StreamTx::join(&mut self.write_failures.payload, &mut self.responder.write_failure);
         self.control.admin.write_failed.next = self.write_failures.answer.val();
         self.control.host_write_error.next = self.write_failures.lost_event.val();
         self.complete.refused.next = self.write_failures.cqe.val();
@@ -426,43 +417,22 @@ impl<
             self.host_writer.is_unexpected.val() || self.host_writer.is_overdue.val();
 
         // Requests, from doorbell to wire.
-        StreamTx::<AccessRequest>::join(
-            &mut self.requester.access_request,
-            &mut self.requester_region_mux.request[0],
-        );
-        StreamTx::<AccessAnswer>::join(
-            &mut self.requester_region_mux.answer[0],
-            &mut self.requester.access_answer,
-        );
-        StreamTx::<AccessRequest>::join(
+        StreamTx::join(&mut self.requester.access_request, &mut self.requester_region_mux.request[0]);
+        StreamTx::join(&mut self.requester_region_mux.answer[0], &mut self.requester.access_answer);
+        StreamTx::join(
             &mut self.requester.response_access_request,
             &mut self.requester_region_mux.request[1],
         );
-        StreamTx::<AccessAnswer>::join(
-            &mut self.requester_region_mux.answer[1],
-            &mut self.requester.response_access_answer,
-        );
-        StreamTx::<AccessRequest>::join(
-            &mut self.requester_region_mux.table_request,
-            &mut self.requester_regions.request,
-        );
-        StreamTx::<AccessAnswer>::join(
-            &mut self.requester_regions.answer,
-            &mut self.requester_region_mux.table_answer,
-        );
-        StreamTx::<GatherCommand>::join(&mut self.requester.gather, &mut self.gather_mux.requester);
-        StreamTx::<GatherCommand>::join(&mut self.responder.gather, &mut self.gather_mux.responder);
-        StreamTx::<GatherCommand>::join(&mut self.gather_mux.command, &mut self.gather.command);
-        StreamTx::<Slot>::join(&mut self.requester.inline_slot, &mut self.gather.inline_slot);
-        StreamTx::<GatherFailure>::join(&mut self.gather.failure, &mut self.gather_mux.failure);
-        StreamTx::<GatherFailure>::join(
-            &mut self.gather_mux.requester_failure,
-            &mut self.requester.gather_failure,
-        );
-        StreamTx::<GatherFailure>::join(
-            &mut self.gather_mux.responder_failure,
-            &mut self.responder.read_lost,
-        );
+        StreamTx::join(&mut self.requester_region_mux.answer[1], &mut self.requester.response_access_answer);
+        StreamTx::join(&mut self.requester_region_mux.table_request, &mut self.requester_regions.request);
+        StreamTx::join(&mut self.requester_regions.answer, &mut self.requester_region_mux.table_answer);
+        StreamTx::join(&mut self.requester.gather, &mut self.gather_mux.requester);
+        StreamTx::join(&mut self.responder.gather, &mut self.gather_mux.responder);
+        StreamTx::join(&mut self.gather_mux.command, &mut self.gather.command);
+        StreamTx::join(&mut self.requester.inline_slot, &mut self.gather.inline_slot);
+        StreamTx::join(&mut self.gather.failure, &mut self.gather_mux.failure);
+        StreamTx::join(&mut self.gather_mux.requester_failure, &mut self.requester.gather_failure);
+        StreamTx::join(&mut self.gather_mux.responder_failure, &mut self.responder.read_lost);
         // The address vector stage keeps the order of what it takes, so an ACK that is made now leaves after
         // this packet.
         let packet = self.gather.token.beat.val();
@@ -476,13 +446,10 @@ impl<
         self.responder.read_closed.next =
             ReadClosed { queue_pair: packet.queue_pair, generation: packet.generation };
         self.responder.read_closed_valid.next = is_launched && packet.is_response && packet.ends_response;
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.gather.payload, &mut self.address_vector.payload);
-        StreamTx::<TransmitRequest>::join(&mut self.responder.ack, &mut self.address_vector.reply);
-        StreamTx::<TransmitToken>::join(&mut self.address_vector.token, &mut self.assemble.from_token);
-        StreamTx::<Beat<DATA, BYTES>>::join(
-            &mut self.address_vector.payload_out,
-            &mut self.assemble.from_payload,
-        );
+        StreamTx::join(&mut self.gather.payload, &mut self.address_vector.payload);
+        StreamTx::join(&mut self.responder.ack, &mut self.address_vector.reply);
+        StreamTx::join(&mut self.address_vector.token, &mut self.assemble.from_token);
+        StreamTx::join(&mut self.address_vector.payload_out, &mut self.assemble.from_payload);
         let frame = self.assemble.to_mac.beat.val();
         let leaves = self.assemble.to_mac.valid.val() && self.exit.rx.ready.val();
         self.exit.rx.beat.next = frame;
@@ -491,7 +458,7 @@ impl<
         self.control.sends.next = self.assemble.to_mac.valid.val();
         self.control.port.sent_frame.next = leaves && frame.last;
         self.control.port.sent_bytes.next = select(leaves, bit_cast::<16, BYTES>(frame.bytes), bits::<16>(0));
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.exit.tx, &mut self.mac_transmit.from_assemble);
+        StreamTx::join(&mut self.exit.tx, &mut self.mac_transmit.from_assemble);
         self.mac_tx_tvalid.next = self.mac_transmit.tvalid.val();
         self.mac_tx_tdata.next = self.mac_transmit.tdata.val();
         self.mac_tx_tkeep.next = self.mac_transmit.tkeep.val();
@@ -520,32 +487,23 @@ impl<
         self.control.port.outcome_valid.next = self.receive.outcome_valid.val();
         self.observe_accepted.next = self.receive.outcome_valid.val()
             & (self.receive.outcome.val().number >= bits::<REASON_BITS>(ACCEPTED_REQUEST));
-        StreamTx::<PacketToken>::join(&mut self.receive.request_token, &mut self.responder.requests);
-        StreamTx::<PayloadReference>::join(&mut self.place_mux.reference, &mut self.receive.reference);
-        StreamTx::<Beat<DATA, BYTES>>::join(
-            &mut self.receive.request_payload,
-            &mut self.place_mux.request_payload,
-        );
-        StreamTx::<PacketToken>::join(&mut self.receive.response_token, &mut self.requester.responses);
-        StreamTx::<Beat<DATA, BYTES>>::join(
-            &mut self.receive.response_payload,
-            &mut self.place_mux.response_payload,
-        );
-        StreamTx::<AccessRequest>::join(
-            &mut self.responder.access_request,
-            &mut self.responder_regions.request,
-        );
-        StreamTx::<AccessAnswer>::join(&mut self.responder_regions.answer, &mut self.responder.access_answer);
-        StreamTx::<PlaceCommand>::join(&mut self.responder.place, &mut self.place_mux.request);
-        StreamTx::<ReadResponseCommand>::join(&mut self.requester.place, &mut self.place_mux.response);
-        StreamTx::<PlaceCommand>::join(&mut self.place_mux.command, &mut self.place.command);
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.place_mux.payload, &mut self.place.payload);
-        StreamTx::<PlaceNotice>::join(&mut self.place.notice, &mut self.place_mux.notice);
-        StreamTx::<AckNotice>::join(&mut self.place_mux.ack, &mut self.responder.place_reply);
-        StreamTx::<ResponseNotice>::join(&mut self.place_mux.returned, &mut self.requester.returned);
-        StreamTx::<CqeToken>::join(&mut self.requester.completion, &mut self.complete.from_requester);
-        StreamTx::<CqeToken>::join(&mut self.place.cqe, &mut self.complete.from_responder);
-        StreamTx::<EqeToken>::join(&mut self.control.event, &mut self.complete.event);
+        StreamTx::join(&mut self.receive.request_token, &mut self.responder.requests);
+        StreamTx::join(&mut self.place_mux.reference, &mut self.receive.reference);
+        StreamTx::join(&mut self.receive.request_payload, &mut self.place_mux.request_payload);
+        StreamTx::join(&mut self.receive.response_token, &mut self.requester.responses);
+        StreamTx::join(&mut self.receive.response_payload, &mut self.place_mux.response_payload);
+        StreamTx::join(&mut self.responder.access_request, &mut self.responder_regions.request);
+        StreamTx::join(&mut self.responder_regions.answer, &mut self.responder.access_answer);
+        StreamTx::join(&mut self.responder.place, &mut self.place_mux.request);
+        StreamTx::join(&mut self.requester.place, &mut self.place_mux.response);
+        StreamTx::join(&mut self.place_mux.command, &mut self.place.command);
+        StreamTx::join(&mut self.place_mux.payload, &mut self.place.payload);
+        StreamTx::join(&mut self.place.notice, &mut self.place_mux.notice);
+        StreamTx::join(&mut self.place_mux.ack, &mut self.responder.place_reply);
+        StreamTx::join(&mut self.place_mux.returned, &mut self.requester.returned);
+        StreamTx::join(&mut self.requester.completion, &mut self.complete.from_requester);
+        StreamTx::join(&mut self.place.cqe, &mut self.complete.from_responder);
+        StreamTx::join(&mut self.control.event, &mut self.complete.event);
         self.complete.interrupt_mask.next = self.control.interrupt.mask.val();
         self.complete.interrupt_pending_clear.next = self.control.interrupt.pending_clear.val();
         self.complete.interrupt_moderation_write.next = self.control.interrupt.moderation_write.val();

@@ -29,12 +29,9 @@ const fn line(name: &str) -> usize {
 }
 
 /// Counts the events of the card; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct EventCounters {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Events of the requester.
     pub requester: Signal<In, RequesterCounts>,
     /// Events of the address vector stage.

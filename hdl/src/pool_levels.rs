@@ -25,10 +25,9 @@ const LEVELS: usize = POOLS.len();
 const GROUP: usize = 8;
 
 /// Selects the level of a pool; see the module.
+#[clocked]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct PoolLevels {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// Pools of the host reader.
     pub host_reader: Signal<In, HostReadPools>,
     /// Pools of the host writer.

@@ -28,13 +28,10 @@ const LINE_BITS: usize = 4;
 const WAITING_BITS: usize = 8;
 
 /// Makes the pulses of several lines one after the other on one.
+#[clocked(reset = "forgets the pulses that wait")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(LINES > 0 && LINES < 1 << LINE_BITS, "1 to 15 lines")]
 pub struct PulseSum<const LINES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the pulses that wait.
-    pub reset: Signal<In, Bit>,
     /// Pulses of the parts, one line each.
     pub lines: [Signal<In, Bit>; LINES],
     /// All their pulses; a function of registers.

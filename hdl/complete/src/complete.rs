@@ -13,7 +13,7 @@
 //!
 //! One CQE in 3 cycles; latency 6 cycles from a token to its write. The headers of the three parts list what
 //! they guarantee.
-use crate::completion_queues::{CompletionQueues, DELIVERY_COUNT, Delivery, REFUSED_COUNT};
+use crate::completion_queues::{CompletionQueues, DELIVERY_COUNT, REFUSED_COUNT};
 use crate::event_queues::EventQueues;
 use crate::interrupts::Interrupts;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
@@ -56,13 +56,9 @@ pub struct CompletePools {
 }
 
 /// Completion queues, event queues and interrupts; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Complete {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// From the requester: CQEs of send queues; `ready` is registered.
     pub from_requester: StreamRx<CqeToken>,
     /// From place: CQEs of receive queues; `ready` is registered.
@@ -135,41 +131,41 @@ impl Logic for Complete {
     fn update(&mut self) {
         self.hold_registers();
 
-        StreamRx::<CqeToken>::link(&mut self.from_requester, &mut self.slices[0].rx);
-        StreamRx::<CqeToken>::link(&mut self.from_responder, &mut self.slices[1].rx);
+        StreamRx::link(&mut self.from_requester, &mut self.slices[0].rx);
+        StreamRx::link(&mut self.from_responder, &mut self.slices[1].rx);
         for i in 0..2 {
-            StreamTx::<CqeToken>::join(&mut self.slices[i].tx, &mut self.merge.rx[i]);
+            StreamTx::join(&mut self.slices[i].tx, &mut self.merge.rx[i]);
         }
         self.merge.last.next = !bits::<2>(0);
-        StreamTx::<CqeToken>::join(&mut self.merge.tx, &mut self.completion_queues.token);
+        StreamTx::join(&mut self.merge.tx, &mut self.completion_queues.token);
         self.completion_queues.setup.next = self.completion_queue_setup.val();
         self.completion_queues.setup_valid.next = self.completion_queue_setup_valid.val();
         self.completion_queues.read.next = self.completions_read.val();
         self.completion_queues.read_valid.next = self.completions_read_valid.val();
         self.completion_queues.refused.next = self.refused.val();
         self.completion_queues.refused_valid.next = self.refused_valid.val();
-        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.completion_queues.failure);
+        StreamTx::link(&mut self.failure, &mut self.completion_queues.failure);
 
-        StreamTx::<Delivery>::join(&mut self.completion_queues.delivery, &mut self.event_queues.delivery);
+        StreamTx::join(&mut self.completion_queues.delivery, &mut self.event_queues.delivery);
         self.completion_queues.crowded.next = self.event_queues.crowded.val();
-        StreamRx::<EqeToken>::link(&mut self.event, &mut self.event_slice.rx);
-        StreamTx::<EqeToken>::join(&mut self.event_slice.tx, &mut self.event_queues.event);
+        StreamRx::link(&mut self.event, &mut self.event_slice.rx);
+        StreamTx::join(&mut self.event_slice.tx, &mut self.event_queues.event);
         self.event_queues.setup.next = self.event_queue_setup.val();
         self.event_queues.setup_valid.next = self.event_queue_setup_valid.val();
         self.event_queues.read.next = self.events_read.val();
         self.event_queues.read_valid.next = self.events_read_valid.val();
-        StreamTx::<SlotWrite>::link(&mut self.write, &mut self.event_queues.write);
+        StreamTx::link(&mut self.write, &mut self.event_queues.write);
         self.event_queues.write_done.next = self.write_done.val();
         self.is_idle.next = self.event_queues.is_idle.val() && !self.completion_queues.has_refused.val();
 
-        StreamTx::<Bits<VECTOR_BITS>>::join(&mut self.event_queues.interrupt, &mut self.interrupts.request);
+        StreamTx::join(&mut self.event_queues.interrupt, &mut self.interrupts.request);
         self.interrupts.mask.next = self.interrupt_mask.val();
         self.interrupts.pending_clear.next = self.interrupt_pending_clear.val();
         self.interrupts.moderation_write.next = self.interrupt_moderation_write.val();
         self.interrupts.moderation_vector.next = self.interrupt_moderation_vector.val();
         self.interrupts.moderation_period.next = self.interrupt_moderation_period.val();
         self.interrupt_pending.next = self.interrupts.pending.val();
-        StreamTx::<Bits<VECTOR_BITS>>::link(&mut self.irq, &mut self.interrupts.irq);
+        StreamTx::link(&mut self.irq, &mut self.interrupts.irq);
 
         self.pools_held.d.next = CompletePools {
             deliveries: bit_cast::<LEVEL_BITS, DELIVERY_COUNT>(self.completion_queues.deliveries_used.val()),

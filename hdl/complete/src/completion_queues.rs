@@ -412,13 +412,9 @@ fn notice_of(is_refused: Bit, refused: CqeOwner, token: CqeToken) -> QpNotice {
 }
 
 /// Writes CQEs, and makes the events of armed queues.
+#[clocked(reset = "A sweep of the records follows")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct CompletionQueues {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep of the records follows.
-    pub reset: Signal<In, Bit>,
-
     /// CQEs of both roles; `ready` is combinational.
     pub token: StreamRx<CqeToken>,
     /// From control: makes, changes or destroys a queue.
@@ -491,17 +487,14 @@ impl Logic for CompletionQueues {
         self.time.d.next = self.time.q.val() + 1;
         let now = self.time.q.val().get_bits::<TIME_BITS>(8);
 
-        self.setups.rx.beat.next = self.setup.val();
-        self.setups.rx.valid.next = self.setup_valid.val();
-        self.reads.rx.beat.next = self.read.val();
-        self.reads.rx.valid.next = self.read_valid.val();
-        self.refusals.rx.beat.next = self.refused.val();
-        self.refusals.rx.valid.next = self.refused_valid.val();
+        self.setups.rx.offer(self.setup_valid.val(), self.setup.val());
+        self.reads.rx.offer(self.read_valid.val(), self.read.val());
+        self.refusals.rx.offer(self.refused_valid.val(), self.refused.val());
         self.has_refused.next = self.refusals.tx.valid.val();
         self.refusals_used.next = self.refusals.level.val();
         self.deliveries_used.next = self.deliveries.level.val();
-        StreamTx::<Delivery>::link(&mut self.delivery, &mut self.deliveries.tx);
-        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::link(&mut self.delivery, &mut self.deliveries.tx);
+        StreamTx::link(&mut self.failure, &mut self.failures.tx);
 
         // A reset empties the queue of those whose EQE waits, so no record may say that its queue is among them.
         let unswept = self.unswept.q.val();
@@ -559,10 +552,8 @@ impl Logic for CompletionQueues {
             self.asked_refusal.d.next = self.refusals.tx.beat.val();
             self.since_check.d.next = since_check_after(operation, since_check);
         }
-        self.configurations.read_enable.next = begins;
-        self.configurations.read_address.next = queue;
-        self.records.read_enable.next = begins;
-        self.records.read_address.next = queue;
+        self.configurations.read(begins, queue);
+        self.records.read(begins, queue);
 
         // Look: the record is there.
         let found = self.records.read_data.val();
@@ -591,17 +582,13 @@ impl Logic for CompletionQueues {
         if decides {
             self.stage.d.next = Stage::Choose;
         }
-        self.waiting.rx.beat.next = queue;
-        self.waiting.rx.valid.next = decides && outcome.joins;
-        self.deliveries.rx.valid.next = decides && (delivery.has_cqe || delivery.has_eqe);
-        self.deliveries.rx.beat.next = delivery;
+        self.waiting.rx.offer(decides && outcome.joins, queue);
+        self.deliveries.rx.offer(decides && (delivery.has_cqe || delivery.has_eqe), delivery);
         self.failures.rx.valid.next = decides && (outcome.overruns || outcome.is_refused);
         self.failures.rx.beat.next = notice_of(outcome.is_refused, self.asked_refusal.q.val(), token);
 
         let is_setup = operation == Operation::Setup;
-        self.configurations.write_enable.next = decides && is_setup;
-        self.configurations.write_address.next = queue;
-        self.configurations.write_data.next = setup;
+        self.configurations.write(decides && is_setup, queue, setup);
         let is_check = operation == Operation::Check;
         let period = configuration.moderation_period;
         self.records.write_enable.next = decides || sweeps;

@@ -30,11 +30,10 @@ const PAIR_BITS: usize = 2 * SMALL_BITS;
 const GROUP: usize = 8;
 
 /// Counts the pulses of `N` inputs.
+#[clocked]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(2 <= N && N <= 62)]
 pub struct Counters<const N: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// Input i: high for one cycle for each event of counter i.
     pub pulses: [Signal<In, Bit>; N],
     /// Takes a snapshot in this cycle.
@@ -75,8 +74,7 @@ impl<const N: usize> Logic for Counters<N> {
         self.fetched.d.next = if fetched == counters - 1 { bits(0) } else { fetched + 1 };
         self.present.d.next = fetched;
         self.started.d.next = true;
-        self.counts.read_enable.next = true;
-        self.counts.read_address.next = fetched;
+        self.counts.read(true, fetched);
 
         // The small counter whose sum is there is added and cleared in this cycle.
         let latch = self.latch.val();
@@ -98,9 +96,7 @@ impl<const N: usize> Logic for Counters<N> {
         let chosen = self.chosen[N - 1].val();
         let small = chosen.get_bits::<SMALL_BITS>(0);
         let held = chosen.get_bits::<SMALL_BITS>(SMALL_BITS);
-        self.counts.write_enable.next = started;
-        self.counts.write_address.next = present;
-        self.counts.write_data.next = self.counts.read_data.val() + bit_cast::<64, SMALL_BITS>(small);
+        self.counts.write(started, present, self.counts.read_data.val() + bit_cast::<64, SMALL_BITS>(small));
 
         let left = self.left.q.val();
         self.copy.write_enable.next = started && left.any();
@@ -115,8 +111,7 @@ impl<const N: usize> Logic for Counters<N> {
         };
         self.is_latching.next = left.any();
 
-        self.copy.read_enable.next = true;
-        self.copy.read_address.next = self.index.val();
+        self.copy.read(true, self.index.val());
         self.reading.d.next = self.copy.read_data.val();
         self.value.next = self.reading.q.val();
     }

@@ -355,13 +355,9 @@ fn interrupt_after(write: PendingWrite, issued: Bits<WRITE_COUNT_BITS>) -> HeldI
 }
 
 /// Writes CQEs and EQEs in order, and requests interrupts.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct EventQueues {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// From the completion queues: CQEs and EQEs; `ready` is combinational.
     pub delivery: StreamRx<Delivery>,
     /// To the completion queues: event queues of which half is unread, one bit each; completion events for them
@@ -432,10 +428,8 @@ impl Logic for EventQueues {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        self.setups.rx.beat.next = self.setup.val();
-        self.setups.rx.valid.next = self.setup_valid.val();
-        self.reads.rx.beat.next = self.read.val();
-        self.reads.rx.valid.next = self.read_valid.val();
+        self.setups.rx.offer(self.setup_valid.val(), self.setup.val());
+        self.reads.rx.offer(self.read_valid.val(), self.read.val());
 
         // Choose. The CQE of a delivery leaves at once; its EQE makes an operation.
         let stage = self.stage.q.val();
@@ -480,10 +474,8 @@ impl Logic for EventQueues {
         if chooses && !is_revisit_due {
             self.looks_at.d.next = looks_at + 1;
         }
-        self.configurations.read_enable.next = begins;
-        self.configurations.read_address.next = queue;
-        self.records.read_enable.next = begins;
-        self.records.read_address.next = queue;
+        self.configurations.read(begins, queue);
+        self.records.read(begins, queue);
 
         // Look: the record is there.
         let found = self.records.read_data.val();
@@ -513,10 +505,8 @@ impl Logic for EventQueues {
         self.configurations.write_enable.next = decides && operation == Operation::Setup;
         self.configurations.write_address.next = queue;
         self.configurations.write_data.next = configuration_after(setup, configuration);
-        self.records.write_enable.next = decides;
-        self.records.write_address.next = queue;
         let left = record_after(outcome, record, read);
-        self.records.write_data.next = left;
+        self.records.write(decides, queue, left);
         let makes_cqe = chooses && choice.delivery && delivery.has_cqe;
         self.writes.rx.valid.next = makes_cqe || (decides && (outcome.writes || outcome.interrupts_late));
         self.writes.rx.beat.next = if decides {
@@ -538,16 +528,14 @@ impl Logic for EventQueues {
         let write = self.writes.tx.beat.val();
         let has_write = self.writes.tx.valid.val();
         let issued = self.issued.q.val();
-        self.held.rx.valid.next = has_write && write.is_event;
-        self.held.rx.beat.next = HeldEvent { write, write_count: issued };
+        self.held.rx.offer(has_write && write.is_event, HeldEvent { write, write_count: issued });
         let held = self.held.tx.beat.val();
         let may_interrupt = !held.write.has_interrupt || self.interrupts.rx.ready.val();
         let is_due = has_reached(self.write_done.val(), held.write_count);
         let releases = self.held.tx.valid.val() && is_due && may_interrupt && !self.cqe_waits.q.val();
         let offers_cqe = has_write && !write.is_event && !releases;
         let offers_eqe = releases && held.write.has_write;
-        self.write.valid.next = offers_eqe || offers_cqe;
-        self.write.beat.next = slot_write(select(releases, held.write, write));
+        self.write.offer(offers_eqe || offers_cqe, slot_write(select(releases, held.write, write)));
         let takes = self.write.ready.val();
         self.cqe_waits.d.next = offers_cqe && !takes;
         self.writes.tx.ready.next = select(write.is_event, self.held.rx.ready.val(), takes && !releases);
@@ -558,12 +546,10 @@ impl Logic for EventQueues {
         }
 
         // An interrupt leaves when its EQE is done.
-        self.interrupts.rx.valid.next = leaves && held.write.has_interrupt;
-        self.interrupts.rx.beat.next = interrupt_after(held.write, issued);
+        self.interrupts.rx.offer(leaves && held.write.has_interrupt, interrupt_after(held.write, issued));
         let interrupt = self.interrupts.tx.beat.val();
         let is_announced = has_reached(self.write_done.val(), interrupt.write_count);
-        self.interrupt.valid.next = self.interrupts.tx.valid.val() && is_announced;
-        self.interrupt.beat.next = interrupt.vector;
+        self.interrupt.offer(self.interrupts.tx.valid.val() && is_announced, interrupt.vector);
         self.interrupts.tx.ready.next = is_announced && self.interrupt.ready.val();
 
         let has_event = self.held.tx.valid.val() || self.interrupts.tx.valid.val();

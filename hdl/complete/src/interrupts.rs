@@ -30,13 +30,10 @@ const VECTORS: usize = limits::INTERRUPT_VECTORS_MAX as usize;
 const _: () = assert!(VECTORS == 1 << VECTOR_BITS);
 
 /// Masks and moderates the interrupt vectors. Periods are in units of `2^UNIT_LOG2` cycles; the card has 8.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(UNIT_LOG2 <= 8, "UNIT_LOG2 is 0 to 8")]
 pub struct Interrupts<const UNIT_LOG2: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// From the event queues: vectors to be raised; `ready` is combinational.
     pub request: StreamRx<Bits<VECTOR_BITS>>,
     /// Register `interrupt_mask`: vectors that must not be raised.
@@ -102,10 +99,8 @@ impl<const UNIT_LOG2: usize> Logic for Interrupts<UNIT_LOG2> {
         self.periods.write_enable.next = self.moderation_write.val();
         self.periods.write_address.next = self.moderation_vector.val();
         self.periods.write_data.next = self.moderation_period.val();
-        self.periods.read_enable.next = takes || retries;
-        self.periods.read_address.next = vector;
-        self.earliest.read_enable.next = takes || retries;
-        self.earliest.read_address.next = vector;
+        self.periods.read(takes || retries, vector);
+        self.earliest.read(takes || retries, vector);
 
         let vector = self.vector.q.val();
         let period = self.periods.read_data.val();
@@ -130,9 +125,7 @@ impl<const UNIT_LOG2: usize> Logic for Interrupts<UNIT_LOG2> {
         } else {
             holds
         };
-        self.earliest.write_enable.next = raises;
-        self.earliest.write_address.next = vector;
-        self.earliest.write_data.next = end_of(period, now);
+        self.earliest.write(raises, vector, end_of(period, now));
 
         if raises {
             self.raised.d.next = true;
@@ -142,8 +135,7 @@ impl<const UNIT_LOG2: usize> Logic for Interrupts<UNIT_LOG2> {
         }
         self.counted.d.next = raises;
         self.is_counted.next = self.counted.q.val();
-        self.irq.valid.next = self.raised.q.val();
-        self.irq.beat.next = self.raised_vector.q.val();
+        self.irq.offer(self.raised.q.val(), self.raised_vector.q.val());
         self.pending.next = waits;
     }
 }

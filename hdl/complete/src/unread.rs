@@ -31,12 +31,9 @@ pub(crate) struct Indices {
 }
 
 /// Marks the event queues that are half unread.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(crate) struct Unread {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Indices of a queue.
     pub indices: Signal<In, Indices>,
     /// `indices` is valid in this cycle.

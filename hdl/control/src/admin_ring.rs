@@ -111,13 +111,9 @@ pub struct CommandCounts {
 }
 
 /// Fetches and answers commands.
+#[clocked(reset = "drops the command that runs")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct AdminRing {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops the command that runs.
-    pub reset: Signal<In, Bit>,
-
     /// To and from the registers; what this block drives is registered.
     pub registers: AdminRegistersRx,
     /// The device has failed; only a reset clears that.
@@ -391,15 +387,13 @@ impl Logic for AdminRing {
         };
         let writes = is_answering || (is_running && self.write.valid.val());
         self.write.ready.next = is_running && self.admin.write.ready.val();
-        self.admin.write.valid.next = writes;
-        self.admin.write.beat.next = select(is_answering, answer_write, self.write.beat.val());
+        self.admin.write.offer(writes, select(is_answering, answer_write, self.write.beat.val()));
         if writes && self.admin.write.ready.val() {
             self.issued.d.next = self.issued.q.val() + 1;
         }
 
         // To and from the sequencer.
-        self.command.valid.next = stage == Stage::Run;
-        self.command.beat.next = self.held.q.val();
+        self.command.offer(stage == Stage::Run, self.held.q.val());
         self.outcome.ready.next = is_running;
         if stage == Stage::Fetch || (is_running && is.slot_valid) {
             self.held.d.next = self.admin.slot.val().data;

@@ -80,13 +80,9 @@ pub struct AxiLite<const ADDRESS: usize> {
 }
 
 /// An AXI4-Lite slave with addresses of `ADDRESS` bits, in bytes.
+#[clocked(reset = "drops accesses in flight")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct AxiLiteSlave<const ADDRESS: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops accesses in flight.
-    pub reset: Signal<In, Bit>,
-
     /// The bus.
     pub axi: AxiLite<ADDRESS>,
 

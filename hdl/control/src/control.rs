@@ -22,8 +22,7 @@ use crate::device_failure::DeviceFailure;
 use crate::doorbells::{BAR2_BITS, Doorbells};
 use crate::function_reset::FunctionReset;
 use crate::messages::{
-    AdminHost, AdminRegistersTx, CounterReads, DoorbellMessages, InterruptRegisters, Outcome, PortFacts,
-    SECTIONS,
+    AdminHost, AdminRegistersTx, CounterReads, DoorbellMessages, InterruptRegisters, PortFacts, SECTIONS,
 };
 use crate::read_slots::SlotsLevels;
 use crate::registers::{CardRegisters, SPACE_BITS};
@@ -32,9 +31,7 @@ use crate::sequencer::Sequencer;
 use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_layout::admin::COMMAND_BYTES;
 use rnic_messages::complete::{CompletionQueueSetup, EqeToken, EventQueueSetup};
-use rnic_messages::host::{HostSpan, SlotWrite};
 use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
@@ -48,7 +45,6 @@ pub const STAGES: usize = 7;
 pub const NOTICING: usize = 3;
 /// The bit of an address that tells BAR 2 from BAR 0.
 const BAR: usize = 24;
-const COMMAND_BITS: usize = 8 * COMMAND_BYTES;
 /// Sources of events: the admin ring, the sequencer, and the failure of the device.
 const RAISING: usize = 3;
 
@@ -83,6 +79,7 @@ pub struct ControlPools {
 }
 
 /// The slow path of the card.
+#[clocked(reset = "the reset of the whole card")]
 #[derive(LogicBlock, Registers, Construct)]
 #[domain(reset = reset_order.core_reset)]
 #[new(
@@ -91,11 +88,6 @@ pub struct ControlPools {
     clock_khz: u32,
 )]
 pub struct Control {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high: the reset of the whole card.
-    pub reset: Signal<In, Bit>,
-
     /// From the master. Bit 24 of an address selects BAR 2 instead of BAR 0.
     pub axi: AxiLite<SLAVE_BITS>,
 
@@ -229,7 +221,7 @@ impl Logic for Control {
         let core_reset = self.reset_order.core_reset.val();
         self.core_reset.next = core_reset;
 
-        AxiLite::<SLAVE_BITS>::link(&mut self.axi, &mut self.slave.axi);
+        AxiLite::link(&mut self.axi, &mut self.slave.axi);
 
         // BAR 0 and BAR 2; BAR 2 reads as zero.
         let write_address = self.slave.write_address.val();
@@ -307,10 +299,10 @@ impl Logic for Control {
         // The admin ring.
         AdminRegistersTx::join(&mut self.registers.admin, &mut self.admin_ring.registers);
         AdminHost::link(&mut self.admin, &mut self.admin_ring.admin);
-        StreamTx::<Bits<COMMAND_BITS>>::join(&mut self.admin_ring.command, &mut self.sequencer.command);
-        StreamTx::<Outcome>::join(&mut self.sequencer.outcome, &mut self.admin_ring.outcome);
-        StreamTx::<SlotWrite>::join(&mut self.sequencer.write, &mut self.admin_ring.write);
-        StreamTx::<HostSpan>::join(&mut self.sequencer.list_read, &mut self.admin_ring.list_read);
+        StreamTx::join(&mut self.admin_ring.command, &mut self.sequencer.command);
+        StreamTx::join(&mut self.sequencer.outcome, &mut self.admin_ring.outcome);
+        StreamTx::join(&mut self.sequencer.write, &mut self.admin_ring.write);
+        StreamTx::join(&mut self.sequencer.list_read, &mut self.admin_ring.list_read);
         self.sequencer.list_valid.next = self.admin_ring.list_valid.val();
         self.sequencer.list_error.next = self.admin_ring.list_error.val();
 
@@ -318,13 +310,13 @@ impl Logic for Control {
         self.sequencer.source_addresses.next = self.registers.source_addresses.val();
         self.sequencer.event_queue_0.next = self.registers.event_queue_0.val();
         self.sequencer.event_queue_0_valid.next = self.registers.event_queue_0_valid.val();
-        StreamTx::<SetupEvent>::join(&mut self.sequencer.setup, &mut self.setup_broadcast.from);
+        StreamTx::join(&mut self.sequencer.setup, &mut self.setup_broadcast.from);
         for i in 0..STAGES {
-            StreamTx::<SetupEvent>::link(&mut self.setup[i], &mut self.setup_broadcast.to[i]);
+            StreamTx::link(&mut self.setup[i], &mut self.setup_broadcast.to[i]);
         }
-        StreamTx::<SrqSetup>::join(&mut self.sequencer.srq_setup, &mut self.setup_broadcast.from_srq);
+        StreamTx::join(&mut self.sequencer.srq_setup, &mut self.setup_broadcast.from_srq);
         for i in 0..SRQ_STAGES {
-            StreamTx::<SrqSetup>::link(&mut self.srq_setup[i], &mut self.setup_broadcast.to_srq[i]);
+            StreamTx::link(&mut self.srq_setup[i], &mut self.setup_broadcast.to_srq[i]);
         }
         self.sequencer.probed_send.next = self.probed_send.val();
         self.sequencer.probed_receive.next = self.probed_receive.val();
@@ -333,15 +325,15 @@ impl Logic for Control {
             self.sequencer.in_flight[i].next = self.in_flight[i].val();
         }
         for i in 0..NOTICING {
-            StreamRx::<QpNotice>::link(&mut self.notice[i], &mut self.notices.rx[i]);
+            StreamRx::link(&mut self.notice[i], &mut self.notices.rx[i]);
         }
         self.notices.last.next = !bits::<NOTICING>(0);
-        StreamTx::<QpNotice>::join(&mut self.notices.tx, &mut self.notice_slice.rx);
-        StreamTx::<QpNotice>::join(&mut self.notice_slice.tx, &mut self.sequencer.notice);
-        StreamRx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.sequencer.srq_limit);
+        StreamTx::join(&mut self.notices.tx, &mut self.notice_slice.rx);
+        StreamTx::join(&mut self.notice_slice.tx, &mut self.sequencer.notice);
+        StreamRx::link(&mut self.srq_limit, &mut self.sequencer.srq_limit);
         for i in 0..2 {
-            StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.sequencer.invalidate[i]);
-            StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.sequencer.invalidated[i]);
+            StreamRx::link(&mut self.invalidate[i], &mut self.sequencer.invalidate[i]);
+            StreamTx::link(&mut self.invalidated[i], &mut self.sequencer.invalidated[i]);
         }
         self.region_write.next = self.sequencer.tables.region_write.val();
         self.region_write_valid.next = self.sequencer.tables.region_write_valid.val();
@@ -366,12 +358,12 @@ impl Logic for Control {
         };
         self.pools.next =
             ControlPools { commands: self.admin_ring.level.val(), slots: self.sequencer.slots_levels.val() };
-        StreamTx::<EqeToken>::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
-        StreamTx::<EqeToken>::join(&mut self.sequencer.event, &mut self.events.rx[1]);
-        StreamTx::<EqeToken>::join(&mut self.device_failure.event, &mut self.events.rx[2]);
+        StreamTx::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
+        StreamTx::join(&mut self.sequencer.event, &mut self.events.rx[1]);
+        StreamTx::join(&mut self.device_failure.event, &mut self.events.rx[2]);
         self.events.last.next = !bits::<RAISING>(0);
-        StreamTx::<EqeToken>::join(&mut self.events.tx, &mut self.event_slice.rx);
-        StreamTx::<EqeToken>::link(&mut self.event, &mut self.event_slice.tx);
+        StreamTx::join(&mut self.events.tx, &mut self.event_slice.rx);
+        StreamTx::link(&mut self.event, &mut self.event_slice.tx);
     }
 }
 

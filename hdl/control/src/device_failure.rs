@@ -19,12 +19,9 @@ use rnic_layout::registers::FatalCode;
 use rnic_messages::complete::EqeToken;
 
 /// Keeps the first failure of the device.
+#[clocked(reset = "clears the failure")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct DeviceFailure {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; clears the failure.
-    pub reset: Signal<In, Bit>,
     /// From the admin ring: a failure.
     pub report: Signal<In, FatalReport>,
     /// `report` is valid in this cycle.

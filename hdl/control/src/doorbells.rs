@@ -156,13 +156,9 @@ pub struct DoorbellCounts {
 }
 
 /// Checks doorbells.
+#[clocked(reset = "drops writes that are in flight, and keeps the owners")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Doorbells {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops writes that are in flight, and keeps the owners.
-    pub reset: Signal<In, Bit>,
-
     /// From the slave: a write, one cycle.
     pub write: Signal<In, Bit>,
     /// Byte address in BAR 2.
@@ -304,9 +300,7 @@ impl Logic for Doorbells {
         let new_owner = Owner { number: page_write.number, page: page_write.page, valid: page_write.valid };
         let owner = select(clears, Owner::default(), new_owner);
         let index = select(clears, clear_index, page_write.index);
-        self.queue_pairs.write_enable.next = clears || (has_owner && page_write.kind == Kind::QueuePair);
-        self.queue_pairs.write_address.next = index;
-        self.queue_pairs.write_data.next = owner;
+        self.queue_pairs.write(clears || (has_owner && page_write.kind == Kind::QueuePair), index, owner);
         self.completion_queues.write_enable.next =
             clears || (has_owner && page_write.kind == Kind::CompletionQueue);
         self.completion_queues.write_address.next = index.get_bits::<COMPLETION_QUEUE_BITS>(0);
@@ -357,8 +351,7 @@ impl Logic for Doorbells {
         let latched = select(uses, taken.doorbell, doorbell);
         let kept = Half { data: self.write_data.val().get_bits::<32>(0), valid: true };
         for i in 0..DOORBELLS {
-            self.halves[i].read_enable.next = is_write && strobe.any();
-            self.halves[i].read_address.next = page;
+            self.halves[i].read(is_write && strobe.any(), page);
             self.halves[i].write_enable.next = clears || ((uses || keeps) && latched == i as u64);
             self.halves[i].write_address.next = latch_page;
             self.halves[i].write_data.next = select(clears || uses, Half::default(), kept);
@@ -367,14 +360,10 @@ impl Logic for Doorbells {
         // Cycle 2: the owner is read.
         let joined = self.joined.q.val();
         let has_joined = self.has_joined.q.val();
-        self.queue_pairs.read_enable.next = has_joined;
-        self.queue_pairs.read_address.next = queue_pair_of(joined.data.get_bits::<QUEUE_NUMBER_BITS>(0));
-        self.completion_queues.read_enable.next = has_joined;
-        self.completion_queues.read_address.next = joined.data.get_bits::<COMPLETION_QUEUE_BITS>(0);
-        self.event_queues.read_enable.next = has_joined;
-        self.event_queues.read_address.next = joined.data.get_bits::<EVENT_QUEUE_BITS>(0);
-        self.shared_receive_queues.read_enable.next = has_joined;
-        self.shared_receive_queues.read_address.next = joined.data.get_bits::<SHARED_RECEIVE_BITS>(0);
+        self.queue_pairs.read(has_joined, queue_pair_of(joined.data.get_bits::<QUEUE_NUMBER_BITS>(0)));
+        self.completion_queues.read(has_joined, joined.data.get_bits::<COMPLETION_QUEUE_BITS>(0));
+        self.event_queues.read(has_joined, joined.data.get_bits::<EVENT_QUEUE_BITS>(0));
+        self.shared_receive_queues.read(has_joined, joined.data.get_bits::<SHARED_RECEIVE_BITS>(0));
         self.has_looked.d.next = has_joined;
         self.looked.d.next = joined;
 

@@ -10,12 +10,9 @@ use rnic_kernel::prelude::*;
 use rnic_messages::setup::InFlight;
 
 /// Tells whether nothing is in flight in `SECTIONS` sections of the card.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Drained<const SECTIONS: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// From the sections: work that ever entered and left each of them.
     pub in_flight: [Signal<In, InFlight>; SECTIONS],
     /// Everything that entered has left, two cycles ago; registered.

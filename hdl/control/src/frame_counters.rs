@@ -21,10 +21,9 @@ use rnic_messages::frame::Count;
 use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, FrameOutcome};
 
 /// Reads the counters of the packet path.
+#[clocked]
 #[derive(Default, LogicBlock, Registers)]
 pub struct FrameCounters {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// From the packet path: what became of a frame.
     pub outcome: Signal<In, FrameOutcome>,
     /// `outcome` is valid in this cycle.

@@ -64,12 +64,9 @@ fn next_phase(phase: Phase, request: Bit, is_resetting: Bit) -> Phase {
 }
 
 /// Turns the request of the PCI function into a reset of the card.
+#[clocked(reset = "the reset of the whole card")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct FunctionReset {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high: the reset of the whole card.
-    pub reset: Signal<In, Bit>,
     /// From the shell: the function is to be reset; held until `done`.
     pub flr_request: Signal<In, Bit>,
     /// To the shell: the function is reset; registered.

@@ -77,12 +77,9 @@ enum Step {
 }
 
 /// Invalidates keys.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Invalidate {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// From the requester, and from the responder; `ready` is combinational from `may_begin` and the other's `valid`.
     pub requests: [StreamRx<Invalidation>; 2],
     /// To requester and responder: whether the key was invalidated; functions of registers.
@@ -200,17 +197,14 @@ impl Logic for Invalidate {
         let is_peer = self.is_peer.q.val();
         let answer =
             Invalidated { queue_pair: request.queue_pair, generation: request.generation, ok: invalidates };
-        self.peers.rx.valid.next = frees && is_peer;
-        self.peers.rx.beat.next = answer;
-        StreamTx::<Invalidated>::link(&mut self.answers[1], &mut self.peers.tx);
-        self.waiting.rx.valid.next = frees && !is_peer;
-        self.waiting.rx.beat.next = answer;
+        self.peers.rx.offer(frees && is_peer, answer);
+        StreamTx::link(&mut self.answers[1], &mut self.peers.tx);
+        self.waiting.rx.offer(frees && !is_peer, answer);
         let begun = self.begun.q.val();
         let allowed = self.allowed.q.val();
         let gone = self.gone.q.val();
         let may_go = gone != allowed;
-        self.answers[0].valid.next = self.waiting.tx.valid.val() && may_go;
-        self.answers[0].beat.next = self.waiting.tx.beat.val();
+        self.answers[0].offer(self.waiting.tx.valid.val() && may_go, self.waiting.tx.beat.val());
         self.waiting.tx.ready.next = self.answers[0].ready.val() && may_go;
         if frees && !is_peer {
             self.begun.d.next = begun + 1;

@@ -115,12 +115,9 @@ struct Conditions {
 }
 
 /// Reads lists of pages.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct PageList {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// A region; meaningful in the cycle of `begins`.
     pub region: Signal<In, PagedRegion>,
     /// The list of `region` is to be read; ignored until the one before is done.

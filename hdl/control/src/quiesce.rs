@@ -30,12 +30,9 @@ const LAST_SECTION: u64 = SECTIONS as u64 - 1;
 pub const WAITERS: usize = 2;
 
 /// Waits for work in flight.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Quiesce {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// The waiter begins to wait in the next cycle.
     pub begins: [Signal<In, Bit>; WAITERS],
     /// What has entered and left each section.

@@ -173,12 +173,9 @@ fn level_of(level: Bits<LEVEL_BITS>, share: ReadShare, takes: Bit, gives: Bit) -
 }
 
 /// Hands out READ slots; see the module.
+#[clocked(reset = "no queue pair has a share any more")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct ReadSlots {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; no queue pair has a share any more.
-    pub reset: Signal<In, Bit>,
     /// `request` is to be done; held, with the request, until `state.is_done`.
     pub begins: Signal<In, Bit>,
     /// What is to be done.

@@ -247,6 +247,7 @@ fn write_rules() -> ConstantRom<WORD_BITS, RULE_BITS> {
 }
 
 /// Holds the registers of BAR 0.
+#[clocked(reset = "the reset of the whole card")]
 #[derive(LogicBlock, Registers, Construct)]
 #[new(
     /// Makes the registers of a card of this width and core clock.
@@ -254,11 +255,6 @@ fn write_rules() -> ConstantRom<WORD_BITS, RULE_BITS> {
     clock_khz: u32,
 )]
 pub struct CardRegisters {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high: the reset of the whole card.
-    pub reset: Signal<In, Bit>,
-
     /// From the slave: a write, one cycle.
     pub write: Signal<In, Bit>,
     /// Byte address of the write, a multiple of eight.
@@ -446,9 +442,7 @@ impl Logic for CardRegisters {
         // The file and the entries store it.
         let has_write = self.has_write.q.val();
         let write = self.write_held.q.val();
-        self.file.write_strobe.next = select(self.is_kept.q.val(), write.strobe, bits::<8>(0));
-        self.file.write_address.next = write.word;
-        self.file.write_data.next = write.data;
+        self.file.write(select(self.is_kept.q.val(), write.strobe, bits::<8>(0)), write.word, write.data);
         self.entries.write.next = write;
         self.entries.write_valid.next = has_write;
         self.source_address_write.next = self.entries.source_address_write.val();
@@ -512,8 +506,7 @@ impl Logic for CardRegisters {
 
         // Reads: a register of the file, one that the card drives, a counter, or the level of a pool.
         let reads_register = !read_address.get_bits::<ABOVE_BITS>(ABOVE).any();
-        self.file.read_enable.next = true;
-        self.file.read_address.next = read_address.get_bits::<WORD_BITS>(WORD);
+        self.file.read(true, read_address.get_bits::<WORD_BITS>(WORD));
         let link = self.port.link_up.val();
         let status = cat!(self.may_request.val(), link, failed, self.drained.val(), resets, !resets);
         let progress = cat!(self.admin.failed.val(), self.admin.busy.val(), self.admin.consumer_index.val());

@@ -72,12 +72,9 @@ enum Phase {
 }
 
 /// Orders the phases of a reset.
+#[clocked(reset = "the reset of the whole card")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Reset {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high: the reset of the whole card.
-    pub reset: Signal<In, Bit>,
     /// From the registers: a reset is requested.
     pub request: Signal<In, Bit>,
     /// From the registers: the card is to drain.

@@ -69,13 +69,9 @@ use store::{Loan, Store, probed_word};
 pub const COMMAND_BITS: usize = 8 * COMMAND_BYTES;
 
 /// Executes commands; this block only wires.
+#[clocked(reset = "ends what runs, and keeps the store")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Sequencer {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; ends what runs, and keeps the store.
-    pub reset: Signal<In, Bit>,
-
     /// From the admin ring: a command; `ready` is combinational from all `valid`.
     pub command: StreamRx<Bits<COMMAND_BITS>>,
     /// To the admin ring: the outcome of the command; a function of registers.
@@ -178,10 +174,10 @@ impl Logic for Sequencer {
         self.machine.new_queue_0.next = self.event_queue_0_valid.val();
         self.machine.forget.next = self.forget.val();
         self.machine.device_failed.next = self.device_failed.val();
-        StreamRx::<QpNotice>::link(&mut self.notice, &mut self.machine.notice);
-        StreamRx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.machine.srq_limit);
-        StreamTx::<Outcome>::link(&mut self.outcome, &mut self.machine.outcome);
-        StreamTx::<EqeToken>::link(&mut self.event, &mut self.machine.event);
+        StreamRx::link(&mut self.notice, &mut self.machine.notice);
+        StreamRx::link(&mut self.srq_limit, &mut self.machine.srq_limit);
+        StreamTx::link(&mut self.outcome, &mut self.machine.outcome);
+        StreamTx::link(&mut self.event, &mut self.machine.event);
         self.machine.instruction.next = instruction;
         self.machine.skips.next = self.execute.skips.val();
         self.machine.verdict.next = verdict;
@@ -249,8 +245,8 @@ impl Logic for Sequencer {
         self.store.noticed.next = self.machine.noticed.val();
         self.store.result.next = verdict.result;
         for i in 0..2 {
-            StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.key_invalidation.requests[i]);
-            StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.key_invalidation.answers[i]);
+            StreamRx::link(&mut self.invalidate[i], &mut self.key_invalidation.requests[i]);
+            StreamTx::link(&mut self.invalidated[i], &mut self.key_invalidation.answers[i]);
         }
         self.key_invalidation.may_begin.next = may_lend(stage);
         self.key_invalidation.word.next = word;
@@ -272,7 +268,7 @@ impl Logic for Sequencer {
         self.page_list.list_valid.next = self.list_valid.val();
         self.page_list.list_error.next = self.list_error.val();
         self.page_list.word.next = loaded.get_bits::<64>(0);
-        StreamTx::<HostSpan>::link(&mut self.list_read, &mut self.page_list.list_read);
+        StreamTx::link(&mut self.list_read, &mut self.page_list.list_read);
         self.page_entry_write.next = self.page_list.page_write.val();
         self.page_entry_write_valid.next = self.page_list.page_write_valid.val();
 
@@ -283,10 +279,8 @@ impl Logic for Sequencer {
         self.slots_levels.next = self.read_slots.levels.val();
 
         // What is offered; it does not change before it is taken.
-        self.setup.valid.next = offer.setup_valid;
-        self.setup.beat.next = offer.setup;
-        self.srq_setup.valid.next = offer.srq_setup_valid;
-        self.srq_setup.beat.next = offer.srq_setup;
+        self.setup.offer(offer.setup_valid, offer.setup);
+        self.srq_setup.offer(offer.srq_setup_valid, offer.srq_setup);
         self.queue_0.setup.next = self.event_queue_0.val();
         self.queue_0.setup_valid.next = self.event_queue_0_valid.val();
         self.queue_0.begins.next = begins.queue_0;
@@ -302,7 +296,6 @@ impl Logic for Sequencer {
         if stage == Stage::Apply {
             self.host_address.d.next = verdict.result;
         }
-        self.write.valid.next = stage == Stage::Write;
-        self.write.beat.next = query_write(self.host_address.q.val(), loaded);
+        self.write.offer(stage == Stage::Write, query_write(self.host_address.q.val(), loaded));
     }
 }

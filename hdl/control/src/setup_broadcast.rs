@@ -27,12 +27,9 @@ pub const ADMIT: usize = 0;
 pub const RQ_PREFETCH: usize = 1;
 
 /// Sends setup events to `N` stages, and those of SRQs to two.
+#[clocked(reset = "drops the event")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct SetupBroadcast<const N: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops the event.
-    pub reset: Signal<In, Bit>,
     /// Event of a queue pair from the sequencer, held until `ready`, which is a function of registers.
     pub from: StreamRx<SetupEvent>,
     /// Event of an SRQ from the sequencer, held until `ready`, which is a function of registers.
@@ -66,13 +63,11 @@ impl<const N: usize> Logic for SetupBroadcast<N> {
         self.from_srq.ready.next = is_taken;
         self.offers.d.next = begins || begins_srq || (offers && !is_taken);
         for i in 0..N {
-            self.to[i].beat.next = self.from.beat.val();
-            self.to[i].valid.next = self.open[i].q.val();
+            self.to[i].offer(self.open[i].q.val(), self.from.beat.val());
             self.open[i].d.next = begins || (self.open[i].q.val() && !self.to[i].ready.val());
         }
         for i in 0..SRQ_STAGES {
-            self.to_srq[i].beat.next = self.from_srq.beat.val();
-            self.to_srq[i].valid.next = self.open_srq[i].q.val();
+            self.to_srq[i].offer(self.open_srq[i].q.val(), self.from_srq.beat.val());
             let concerns =
                 if i == ADMIT { true } else { self.from_srq.beat.val().kind == SrqSetupKind::Restart };
             self.open_srq[i].d.next =

@@ -5,10 +5,9 @@ use rnic_kernel::prelude::*;
 ///
 /// Latency 1 cycle; one event a cycle. Events of the cycle of `latch` are not in the copy. Counts wrap at 2^64, and no reset
 /// clears them: as with those of the packet path, software reads differences.
+#[clocked]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Totals {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// A frame has ended.
     pub frame: Signal<In, Bit>,
     /// Bytes of this cycle.

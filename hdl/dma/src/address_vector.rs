@@ -90,14 +90,10 @@ struct SourceAddress {
 }
 
 /// Completes the headers of packets to send from their path records.
+#[clocked(reset = "forgets tokens, not tables")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct AddressVector<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets tokens, not tables.
-    pub reset: Signal<In, Bit>,
-
     /// From the responder: acknowledge packets. `ready` is combinational from `valid` of both.
     pub reply: StreamRx<TransmitRequest>,
     /// From gather: requests, and responses with payload. `ready` is as that of `reply`.
@@ -246,9 +242,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
         self.paths.write_address.next = event.queue_pair;
         self.paths.write_data.next = route_of(event);
         let frontier = self.frontier.val();
-        self.frontiers.write_enable.next = self.frontier_valid.val();
-        self.frontiers.write_address.next = frontier.queue_pair;
-        self.frontiers.write_data.next = frontier.psn;
+        self.frontiers.write(self.frontier_valid.val(), frontier.queue_pair, frontier.psn);
         let own = self.source_address_write.val();
         self.sources.write_enable.next = self.source_address_write_valid.val();
         self.sources.write_address.next = own.index;
@@ -272,10 +266,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
                 payload_offset: bits(0),
             };
         }
-        self.token.valid.next = self.is_composed.q.val();
-        self.token.beat.next = self.composed.q.val();
-        self.verdicts.rx.valid.next = leaves && has_payload;
-        self.verdicts.rx.beat.next = is_good;
+        self.token.offer(self.is_composed.q.val(), self.composed.q.val());
+        self.verdicts.rx.offer(leaves && has_payload, is_good);
         self.counted.d.next = AddressVectorCounts { stale_dropped: leaves && !is_good };
         self.counts.next = self.counted.q.val();
 
@@ -290,18 +282,16 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
             self.route.d.next = route;
             self.is_current.d.next = is_current(chosen, route);
         }
-        self.sources.read_enable.next = may_route;
-        self.sources.read_address.next = route.source_address_index;
+        self.sources.read(may_route, route.source_address_index);
 
         // First stage: its path is looked up.
-        StreamRx::<TransmitRequest>::link(&mut self.reply, &mut self.arbiter.rx[0]);
+        StreamRx::link(&mut self.reply, &mut self.arbiter.rx[0]);
         let request = self.request.beat.val();
         let has_request = self.request.valid.val();
         let replies_gone = self.replies_gone.q.val();
         let has_reply = self.reply.valid.val();
         let is_due = is_due(request.is_response, has_reply, replies_gone);
-        self.arbiter.rx[1].valid.next = has_request && is_due;
-        self.arbiter.rx[1].beat.next = request;
+        self.arbiter.rx[1].offer(has_request && is_due, request);
         let takes_request = self.arbiter.rx[1].ready.val();
         self.request.ready.next = takes_request;
         let reply_goes = has_reply && self.arbiter.rx[0].ready.val();
@@ -315,18 +305,15 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
             self.is_chosen.d.next = self.arbiter.tx.valid.val();
             self.chosen.d.next = token;
         }
-        self.paths.read_enable.next = may_choose;
-        self.paths.read_address.next = token.queue_pair;
-        self.frontiers.read_enable.next = may_choose;
-        self.frontiers.read_address.next = token.queue_pair;
+        self.paths.read(may_choose, token.queue_pair);
+        self.frontiers.read(may_choose, token.queue_pair);
 
         // Payload passes or is dropped, by the verdict on its packet.
         let has_verdict = self.verdicts.tx.valid.val();
         let passes = self.verdicts.tx.beat.val();
         let beat = self.payload.beat.val();
         let ready = has_verdict && (!passes || self.payload_out.ready.val());
-        self.payload_out.valid.next = has_verdict && passes && self.payload.valid.val();
-        self.payload_out.beat.next = beat;
+        self.payload_out.offer(has_verdict && passes && self.payload.valid.val(), beat);
         self.payload.ready.next = ready;
         let ends = ready && self.payload.valid.val() && beat.last;
         self.verdicts.tx.ready.next = ends;

@@ -421,15 +421,11 @@ fn asking_after(failed: TransmitRequest) -> TransmitRequest {
 }
 
 /// Gathers the payload of packets to be sent; `COUNT` is `ADDRESS + 1`.
+#[clocked(reset = "forgets all packets")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 #[require(14 - BYTES <= ADDRESS && ADDRESS <= 16)]
 pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all packets.
-    pub reset: Signal<In, Bit>,
-
     /// From the gather mux: packets to be sent. `ready` is combinational.
     pub command: StreamRx<GatherCommand>,
     /// From the requester: inline data; `ready` is registered.
@@ -541,13 +537,11 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         }
         self.spans.rx.valid.next = second_waits || (grants && request.has_first);
         self.spans.rx.beat.next = select(second_waits, self.second.q.val(), command.first);
-        StreamTx::<HostSpan>::link(&mut self.read, &mut self.spans.tx);
+        StreamTx::link(&mut self.read, &mut self.spans.tx);
         self.headers.rx.valid.next = grants && !is_further;
         self.headers.rx.beat.next = Header { headers: command.headers, is_mark: command.is_mark };
-        self.fetches.rx.valid.next = grants;
-        self.fetches.rx.beat.next = fetch_of::<BYTES, COUNT>(request, Self::INLINE_LANE);
-        self.inline_queue.rx.valid.next = self.inline_slot.valid.val();
-        self.inline_queue.rx.beat.next = self.inline_slot.beat.val().data;
+        self.fetches.rx.offer(grants, fetch_of::<BYTES, COUNT>(request, Self::INLINE_LANE));
+        self.inline_queue.rx.offer(self.inline_slot.valid.val(), self.inline_slot.beat.val().data);
         self.inline_slot.ready.next = self.inline_queue.rx.ready.val();
         let takes_slot = self.inline_slot.valid.val() && self.inline_queue.rx.ready.val();
         let claimed = if grants { bit_cast::<SLOT_COUNT, 2>(request.slots) } else { bits(0) };
@@ -622,11 +616,10 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             Beat::<DATA, BYTES> { data: self.made.q.val(), bytes: done.bytes, last: done.last, error: false };
         self.buffer.commit.next = done.commits;
         self.buffer.rollback.next = done.fails;
-        self.results.rx.valid.next = done.commits || done.fails;
-        self.results.rx.beat.next = done.commits;
+        self.results.rx.offer(done.commits || done.fails, done.commits);
 
         // Headers leave with the result of their payload.
-        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.payload, &mut self.buffer.tx);
+        StreamTx::link(&mut self.payload, &mut self.buffer.tx);
         let Header { headers: token, is_mark } = self.headers.tx.beat.val();
         let has_result = self.headers.tx.valid.val() && self.results.tx.valid.val();
         let is_good = self.results.tx.beat.val();
@@ -635,8 +628,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let is_asked = !token.is_response && !token.is_repeated && !is_mark;
         self.token.valid.next = has_result && is_due;
         self.token.beat.next = if is_told { asking_after(token) } else { token };
-        self.failure.valid.next = has_result && !is_due;
-        self.failure.beat.next = failure_of(token, is_mark);
+        self.failure.offer(has_result && !is_due, failure_of(token, is_mark));
         let gives = has_result && select(is_due, self.token.ready.val(), self.failure.ready.val());
         let moves = gives && (is_due || !is_asked);
         if gives {

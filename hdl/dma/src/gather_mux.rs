@@ -40,12 +40,9 @@ const FULL_BITS: usize = 8;
 const STALLS: u64 = 3;
 
 /// Shares one gather between requester and responder.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct GatherMux {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// From the requester: requests; `ready` is combinational.
     pub requester: StreamRx<GatherCommand>,
     /// From the responder: READ responses; `ready` is combinational.
@@ -136,8 +133,7 @@ impl Logic for GatherMux {
         let command = select(is_response, response, request);
         let valid = select(continues, select(is_response, has_response, has_request), choice.valid);
         let ready = self.slice.rx.ready.val();
-        self.slice.rx.beat.next = command;
-        self.slice.rx.valid.next = valid;
+        self.slice.rx.offer(valid, command);
         self.requester.ready.next = ready && valid && !is_response;
         self.responder.ready.next = ready && valid && is_response;
         if valid && ready {
@@ -163,14 +159,12 @@ impl Logic for GatherMux {
         if valid && ready && !command.continues {
             self.lead.d.next = select(is_response, after_response, after_request);
         }
-        StreamTx::<GatherCommand>::link(&mut self.command, &mut self.slice.tx);
+        StreamTx::link(&mut self.command, &mut self.slice.tx);
 
         let failure = self.failure.beat.val();
         let valid = self.failure.valid.val();
-        self.requester_failure.beat.next = failure;
-        self.requester_failure.valid.next = valid && !failure.is_response;
-        self.responder_failure.beat.next = failure;
-        self.responder_failure.valid.next = valid && failure.is_response;
+        self.requester_failure.offer(valid && !failure.is_response, failure);
+        self.responder_failure.offer(valid && failure.is_response, failure);
         self.failure.ready.next = select(
             failure.is_response,
             self.responder_failure.ready.val(),

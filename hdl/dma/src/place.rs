@@ -352,14 +352,10 @@ fn payload_write<const DATA: usize>(made: Made<DATA>) -> PayloadWrite<DATA> {
 }
 
 /// Writes received payload to host memory, then reports it.
+#[clocked(reset = "forgets all packets")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Place<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all packets.
-    pub reset: Signal<In, Bit>,
-
     /// From the place mux: what becomes of each packet. `ready` is combinational.
     pub command: StreamRx<PlaceCommand>,
     /// From the place mux: payload of the packets that have some. `ready` is a function of registers.
@@ -458,8 +454,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
             has_notice: asked.has_notice,
             notice: asked.notice,
         };
-        self.plans.rx.valid.next = self.part_valid.q.val();
-        self.plans.rx.beat.next = plan_of::<BYTES>(self.part.q.val());
+        self.plans.rx.offer(self.part_valid.q.val(), plan_of::<BYTES>(self.part.q.val()));
 
         // A cycle takes a beat, makes a word, or both.
         let plan = self.plans.tx.beat.val();
@@ -478,8 +473,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
             self.planned.d.next = planned;
         }
         self.is_open.d.next = self.planned.q.val() - self.retired.q.val() < OPEN_MAX;
-        self.ends.rx.valid.next = ends && plan.ends_packet;
-        self.ends.rx.beat.next = planned;
+        self.ends.rx.offer(ends && plan.ends_packet, planned);
 
         // The pipeline of the rotator never stops.
         self.word[0].d.next = Word { header: plan.header, last: cycle.is_last };
@@ -507,12 +501,10 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
         self.queue.rx.valid.next = self.word_valid[3].q.val();
         self.queue.rx.beat.next = Made::<DATA> { word: self.word[3].q.val(), data: self.made.q.val() };
         self.queue.tx.ready.next = self.write.ready.val();
-        self.write.valid.next = self.queue.tx.valid.val();
-        self.write.beat.next = payload_write::<DATA>(self.queue.tx.beat.val());
+        self.write.offer(self.queue.tx.valid.val(), payload_write::<DATA>(self.queue.tx.beat.val()));
 
         // A failure is at the exit of its queue when the count that has it arrives.
-        self.failures.rx.valid.next = self.payload_failed.val();
-        self.failures.rx.beat.next = self.payload_done_count.val();
+        self.failures.rx.offer(self.payload_failed.val(), self.payload_done_count.val());
         self.done[0].d.next = self.payload_done_count.val();
         for stage in 1..DONE_STAGES {
             self.done[stage].d.next = self.done[stage - 1].q.val();
@@ -548,8 +540,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
             self.is_leaving.d.next = false;
             self.has_failed.d.next = false;
         }
-        self.cqe.valid.next = self.cqe_waits.q.val();
-        self.cqe.beat.next = cqe_after(tail.completion, has_failed);
+        self.cqe.offer(self.cqe_waits.q.val(), cqe_after(tail.completion, has_failed));
         self.notice.valid.next = self.notice_waits.q.val();
         self.notice.beat.next = PlaceNotice { write_count: end, write_failed: has_failed, ..tail.notice };
         self.flight.d.next = in_flight_after(self.flight.q.val(), takes, leaves);

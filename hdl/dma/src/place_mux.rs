@@ -68,13 +68,9 @@ fn response_command(response: ReadResponseCommand, request: PlaceCommand) -> Pla
 }
 
 /// Shares one place stage between requests and responses.
+#[clocked(reset = "forgets the packets whose payload has not passed")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the packets whose payload has not passed.
-    pub reset: Signal<In, Bit>,
-
     /// From the responder; `ready` of all inputs is combinational.
     pub request: StreamRx<PlaceCommand>,
     /// To the request buffer: the request whose payload is read next; combinational. `ready` falls only when one is taken.
@@ -111,19 +107,16 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
 
         // The arbiter chooses a side; only what both sides have is multiplexed.
         self.arbiter.last.next = bits(3);
-        self.arbiter.rx[0].beat.next = false;
-        self.arbiter.rx[0].valid.next = self.request.valid.val();
+        self.arbiter.rx[0].offer(self.request.valid.val(), false);
         self.request.ready.next = self.arbiter.rx[0].ready.val();
-        self.arbiter.rx[1].beat.next = true;
-        self.arbiter.rx[1].valid.next = self.response.valid.val();
+        self.arbiter.rx[1].offer(self.response.valid.val(), true);
         self.response.ready.next = self.arbiter.rx[1].ready.val();
         let is_response = self.arbiter.tx.beat.val();
         let has_room = self.sources.rx.ready.val() && self.reference.ready.val();
         let is_offered = self.arbiter.tx.valid.val() && has_room;
         self.arbiter.tx.ready.next = self.command.ready.val() && has_room;
-        self.command.valid.next = is_offered;
         let command = if is_response { response_command(response, request) } else { request };
-        self.command.beat.next = command;
+        self.command.offer(is_offered, command);
         let takes_payload = is_offered && self.command.ready.val() && command.payload_bytes.any();
         self.reference.valid.next = takes_payload && !is_response;
         self.reference.beat.next = PayloadReference {
@@ -167,10 +160,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
         // Notices.
         let notice = self.notice.beat.val();
         let is_ack = notice.kind == PlaceNoticeKind::Ack;
-        self.ack.beat.next = ack_of(notice);
-        self.ack.valid.next = self.notice.valid.val() && is_ack;
-        self.returned.beat.next = response_of(notice);
-        self.returned.valid.next = self.notice.valid.val() && !is_ack;
+        self.ack.offer(self.notice.valid.val() && is_ack, ack_of(notice));
+        self.returned.offer(self.notice.valid.val() && !is_ack, response_of(notice));
         self.notice.ready.next = select(is_ack, self.ack.ready.val(), self.returned.ready.val());
     }
 }

@@ -41,8 +41,7 @@ impl Logic for WriteFailures {
         let failure = self.failure.beat.val();
         let valid = self.failure.valid.val();
         let is_payload = failure.owner == WriteOwner::Payload && !failure.is_response;
-        self.payload.beat.next = failure;
-        self.payload.valid.next = valid && is_payload;
+        self.payload.offer(valid && is_payload, failure);
         self.answer.next = valid && failure.owner == WriteOwner::Admin;
         let is_completion = valid && failure.owner == WriteOwner::Completion;
         self.cqe.next = CqeOwner {

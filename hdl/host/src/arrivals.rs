@@ -74,6 +74,7 @@ pub struct Progress<const WORD: usize> {
 }
 
 /// Finds the chunk of each word; the parameters are those of the chunk buffer.
+#[clocked(reset = "forgets all requests")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 #[require(WORD == 10 - BYTES)]
@@ -87,11 +88,6 @@ pub struct Arrivals<
     const TAGS: usize,
     const CHUNK: usize,
 > {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all requests.
-    pub reset: Signal<In, Bit>,
-
     /// The tables are cleared after reset, so that no tag waits for a word from before; a function of registers.
     pub is_clear: Signal<Out, Bit>,
     /// `opened_tag` begins to wait for an answer in this cycle; only while `is_clear`.
@@ -163,10 +159,8 @@ impl<
         self.held.d.next = arrival;
         self.is_held.d.next = self.arrival_valid.val() && is_clear;
         self.is_same_tag.d.next = arrival.tag == held.tag;
-        self.places.read_enable.next = true;
-        self.places.read_address.next = arrival.tag;
-        self.table.read_enable.next = true;
-        self.table.read_address.next = arrival.tag;
+        self.places.read(true, arrival.tag);
+        self.table.read(true, arrival.tag);
 
         // Second cycle: the word is written. The table does not show yet what the word just before it changed.
         let place = self.places.read_data.val();
@@ -213,9 +207,7 @@ impl<
             last_index: opened.last_index,
             lap: opened.lap && is_clear,
         };
-        self.table.write_enable.next = changes;
-        self.table.write_address.next = changed_tag;
-        self.table.write_data.next = changed;
+        self.table.write(changes, changed_tag, changed);
         self.changes.next = changes;
         self.changed_tag.next = changed_tag;
         self.progress.next = changed;

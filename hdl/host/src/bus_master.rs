@@ -40,12 +40,9 @@ const AHEAD_BITS: usize = WORDS + 1;
 const OWED_BITS: usize = 10;
 
 /// Lets requests to the host begin only while the card may make them.
+#[clocked(reset = "forgets what the host owes")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct BusMaster<const DATA: usize, const TAG: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets what the host owes.
-    pub reset: Signal<In, Bit>,
     /// From the shell: the card may reach memory and raise interrupts.
     pub enable: Signal<In, Bit>,
 
@@ -131,16 +128,13 @@ impl<const DATA: usize, const TAG: usize> Logic for BusMaster<DATA, TAG> {
 
         // What is offered stays; what is not, begins only while the card may make requests.
         let offers_read = self.read.valid.val() && (open || held.get_bit(0));
-        self.to_host.beat.next = self.read.beat.val();
-        self.to_host.valid.next = offers_read;
+        self.to_host.offer(offers_read, self.read.beat.val());
         self.read.ready.next = self.to_host.ready.val() && (open || held.get_bit(0));
         let offers_write = self.write.valid.val() && (open || held.get_bit(1));
-        self.request.beat.next = self.write.beat.val();
-        self.request.valid.next = offers_write;
+        self.request.offer(offers_write, self.write.beat.val());
         self.write.ready.next = self.request.ready.val() && (open || held.get_bit(1));
         let offers_interrupt = self.interrupt.valid.val() && (open || held.get_bit(2));
-        self.irq.beat.next = self.interrupt.beat.val();
-        self.irq.valid.next = offers_interrupt;
+        self.irq.offer(offers_interrupt, self.interrupt.beat.val());
         self.interrupt.ready.next = self.irq.ready.val() && (open || held.get_bit(2));
         self.held.d.next = cat!(
             offers_interrupt && !self.irq.ready.val(),
@@ -151,8 +145,7 @@ impl<const DATA: usize, const TAG: usize> Logic for BusMaster<DATA, TAG> {
         // Words follow their request, whatever the card may do meanwhile.
         let is_requested = self.ahead.q.val().any();
         let word = self.word.beat.val();
-        self.words.beat.next = word;
-        self.words.valid.next = self.word.valid.val() && is_requested;
+        self.words.offer(self.word.valid.val() && is_requested, word);
         self.word.ready.next = self.words.ready.val() && is_requested;
 
         let takes_read = offers_read && self.to_host.ready.val();

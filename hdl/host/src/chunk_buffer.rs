@@ -108,6 +108,7 @@ fn is_overdue(reserved_at: Bits<TIME_BITS>, now: Bits<TIME_BITS>, limit: Bits<HO
 ///
 /// `WORD`, the width of an index to the words of 512 bytes, is `10 - BYTES`; `TAGS` and `CHUNKS`, the widths of counts,
 /// are `TAG + 1` and `CHUNK + 1`.
+#[clocked(reset = "forgets all requests. The host must have answered, or never answer, those before")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(WORD <= CHUNK && CHUNK <= WORD + 7, "CHUNK is WORD to WORD + 7")]
 #[require(CHUNKS == CHUNK + 1)]
@@ -125,11 +126,6 @@ pub struct ChunkBuffer<
     const CHUNKS: usize,
     const COOKIE: usize,
 > {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all requests. The host must have answered, or never answer, those before.
-    pub reset: Signal<In, Bit>,
-
     /// From the request stage: index of the last word of the answer.
     pub last_index: Signal<In, Bits<WORD>>,
     /// Returned with every beat of the answer.
@@ -227,11 +223,8 @@ impl<
         let next_tag = select(reserves || skips, tag + 1, tag);
         let swept_tag = self.arrivals.changed_tag.val();
         let lap = !self.laps.read_data.val();
-        self.laps.read_enable.next = true;
-        self.laps.read_address.next = next_tag;
-        self.laps.write_enable.next = reserves || !is_clear;
-        self.laps.write_address.next = select(is_clear, tag, swept_tag);
-        self.laps.write_data.next = lap && is_clear;
+        self.laps.read(true, next_tag);
+        self.laps.write(reserves || !is_clear, select(is_clear, tag, swept_tag), lap && is_clear);
         self.fits.next = fits;
         self.tag.next = tag;
         self.tags.amount.next = bits(1);
@@ -257,9 +250,7 @@ impl<
         self.arrivals.arrival.next = self.arrival.val();
         self.arrivals.arrival_valid.next = self.arrival_valid.val();
         self.is_unexpected.next = self.arrivals.is_unexpected.val();
-        self.memory.write_enable.next = self.arrivals.writes.val();
-        self.memory.write_address.next = self.arrivals.chunk.val();
-        self.memory.write_data.next = self.arrivals.word.val();
+        self.memory.write(self.arrivals.writes.val(), self.arrivals.chunk.val(), self.arrivals.word.val());
         self.progress.write_enable.next = self.arrivals.changes.val();
         self.progress.write_address.next = self.arrivals.changed_tag.val();
         self.progress.write_data.next = self.arrivals.progress.val();
@@ -279,12 +270,9 @@ impl<
         let loses = self.overdue.q.val() && is_quiet && !is_here && may_fetch;
         let ends = passes || loses || (fetch && !seen.is_open && next_index == seen.newest);
         let follower = select(ends, oldest + 1, oldest);
-        self.orders.read_enable.next = true;
-        self.orders.read_address.next = follower.get_bits::<TAG>(0);
-        self.progress.read_enable.next = true;
-        self.progress.read_address.next = follower.get_bits::<TAG>(0);
-        self.memory.read_enable.next = fetch;
-        self.memory.read_address.next = order.first + bit_cast::<CHUNK, WORD>(next_index);
+        self.orders.read(true, follower.get_bits::<TAG>(0));
+        self.progress.read(true, follower.get_bits::<TAG>(0));
+        self.memory.read(fetch, order.first + bit_cast::<CHUNK, WORD>(next_index));
         self.oldest.d.next = follower;
         self.overdue.d.next =
             has_order && !order.is_void && !ends && is_overdue(order.reserved_at, now, self.limit.val());

@@ -39,7 +39,6 @@
 //!
 //! Refuses what [`ReadEngine`] refuses. Spans of no bytes are not allowed. Design 3.1.
 use crate::arrivals::ReadWord;
-use crate::chunk_buffer::ReadBeat;
 use crate::read_demux::{CLIENT_BITS, COOKIE_BITS, Origin, ReadDemux, SLOT_CLIENTS, WORD_CLIENT, cookie_of};
 use crate::read_engine::{HostRead, ReadEngine, ReadRequest};
 use crate::translate::{Access, Translate};
@@ -115,6 +114,7 @@ fn origin_of_piece(
 }
 
 /// Reads with up to `2^TAG` tags and room for `2^CHUNK` words; parameters as those of [`ReadEngine`].
+#[clocked(reset = "forgets all spans. The host must have answered, or never answer, those before")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct HostReader<
     const DATA: usize,
@@ -125,11 +125,6 @@ pub struct HostReader<
     const CHUNK: usize,
     const CHUNKS: usize,
 > {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all spans. The host must have answered, or never answer, those before.
-    pub reset: Signal<In, Bit>,
-
     /// From `wqe_fetch` of the requester: send WQEs. `ready` of all five clients is combinational.
     pub sq_read: StreamRx<HostSpan>,
     /// To `wqe_fetch`: 64 bytes of send WQEs; registered.
@@ -238,7 +233,7 @@ impl<
         self.arbiter.rx[4].valid.next = self.atomics_read.valid.val();
         self.atomics_read.ready.next = self.arbiter.rx[4].ready.val();
         self.arbiter.last.next = bits(31);
-        StreamTx::<Order>::join(&mut self.arbiter.tx, &mut self.chosen.rx);
+        StreamTx::join(&mut self.arbiter.tx, &mut self.chosen.rx);
 
         let order = self.chosen.tx.beat.val();
         self.splitter.rx.beat.next =
@@ -262,7 +257,7 @@ impl<
         self.splitter.tx.ready.next = self.pieces.rx.ready.val();
         self.translate.page_write.next = self.page_write.val();
         self.translate.page_write_valid.next = self.page_write_valid.val();
-        StreamTx::<Access<REST>>::join(&mut self.pieces.tx, &mut self.translate.rx);
+        StreamTx::join(&mut self.pieces.tx, &mut self.translate.rx);
         let translated = self.translate.tx.beat.val();
         self.engine.rx.valid.next = self.translate.tx.valid.val();
         self.translate.tx.ready.next = self.engine.rx.ready.val();
@@ -272,14 +267,11 @@ impl<
             cookie: translated.rest.get_bits::<COOKIE_BITS>(LENGTH_BITS),
         };
 
-        StreamTx::<HostRead<TAG>>::link(&mut self.to_host, &mut self.engine.to_host);
+        StreamTx::link(&mut self.to_host, &mut self.engine.to_host);
         self.engine.from_host.next = self.from_host.val();
         self.engine.from_host_valid.next = self.from_host_valid.val();
         self.is_unexpected.next = self.engine.is_unexpected.val();
-        StreamTx::<ReadBeat<DATA, BYTES, COOKIE_BITS>>::join(
-            &mut self.engine.tx,
-            &mut self.demux.from_engine,
-        );
+        StreamTx::join(&mut self.engine.tx, &mut self.demux.from_engine);
 
         let slot = self.demux.slot.val();
         let slot_valid = self.demux.slot_valid.val();
@@ -289,7 +281,7 @@ impl<
         self.rq_slot_valid.next = slot_valid.get_bit(1);
         self.admin_slot.next = slot;
         self.admin_slot_valid.next = slot_valid.get_bit(2);
-        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.payload, &mut self.demux.payload);
+        StreamTx::link(&mut self.payload, &mut self.demux.payload);
         self.atomics_word.next = self.demux.word.val();
         self.atomics_word_valid.next = self.demux.word_valid.val();
 

@@ -223,14 +223,10 @@ fn report_of(owner: WriteOwner, is_refused: Bit) -> Report {
 }
 
 /// Writes to host memory for four clients, in one order.
+#[clocked(reset = "forgets all writes. The host must have done those before")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct HostWriter<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all writes. The host must have done those before.
-    pub reset: Signal<In, Bit>,
-
     /// From place: payload. `ready` of all four clients is combinational.
     pub payload: StreamRx<PayloadWrite<DATA>>,
     /// From the event queues: CQEs and EQEs.
@@ -321,8 +317,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
 
         // The arbiter changes clients between writes only.
         let payload = self.payload.beat.val();
-        self.arbiter.rx[0].beat.next = payload_item::<DATA>(payload);
-        self.arbiter.rx[0].valid.next = self.payload.valid.val();
+        self.arbiter.rx[0].offer(self.payload.valid.val(), payload_item::<DATA>(payload));
         self.payload.ready.next = self.arbiter.rx[0].ready.val();
         self.arbiter.rx[1].beat.next =
             slot_item(self.completion.beat.val(), WriteOwner::Completion, BYTES as u64 + 2);
@@ -331,8 +326,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         self.arbiter.rx[2].beat.next = slot_item(self.admin.beat.val(), WriteOwner::Admin, BYTES as u64 + 2);
         self.arbiter.rx[2].valid.next = self.admin.valid.val();
         self.admin.ready.next = self.arbiter.rx[2].ready.val();
-        self.arbiter.rx[3].beat.next = word_item(self.atomics.beat.val());
-        self.arbiter.rx[3].valid.next = self.atomics.valid.val();
+        self.arbiter.rx[3].offer(self.atomics.valid.val(), word_item(self.atomics.beat.val()));
         self.atomics.ready.next = self.arbiter.rx[3].ready.val();
         self.arbiter.last.next = cat!(true, true, true, payload.last);
 
@@ -368,24 +362,22 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
             is_payload: may_be_paged(item.owner.owner),
             rest: item.request.length,
         };
-        self.owners.rx.valid.next = goes && begins;
-        self.owners.rx.beat.next = item.owner;
+        self.owners.rx.offer(goes && begins, item.owner);
         self.translate.page_write.next = self.page_write.val();
         self.translate.page_write_valid.next = self.page_write_valid.val();
-        StreamTx::<Access<LENGTH_BITS>>::join(&mut self.requests.tx, &mut self.translate.rx);
+        StreamTx::join(&mut self.requests.tx, &mut self.translate.rx);
         let translated = self.translate.tx.beat.val();
         self.request.valid.next = self.translate.tx.valid.val();
         self.translate.tx.ready.next = self.request.ready.val();
         self.request.beat.next = HostWrite { address: translated.address, length: translated.rest };
-        StreamTx::<WriteWord<DATA>>::link(&mut self.words, &mut self.queue.tx);
+        StreamTx::link(&mut self.words, &mut self.queue.tx);
 
         // Reports are queued; there are at most as many as owners.
         let outstanding = self.outstanding.q.val();
         let is_expected = outstanding.any();
         let reported = self.done_valid.val() && is_expected;
         let requested = self.translate.tx.valid.val() && self.request.ready.val();
-        self.reports.rx.valid.next = reported;
-        self.reports.rx.beat.next = self.done_error.val();
+        self.reports.rx.offer(reported, self.done_error.val());
         if requested && !reported {
             self.outstanding.d.next = outstanding + 1;
         } else if reported && !requested {

@@ -22,15 +22,11 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 
 /// Holds some of `2^TAG` tags; `TAGS`, the width of their number, is `TAG + 1`.
+#[clocked(reset = "the owner then clears all tags")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(1 <= TAG && TAG <= 8)]
 #[require(TAGS == TAG + 1)]
 pub struct Quarantine<const TAG: usize, const TAGS: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; the owner then clears all tags.
-    pub reset: Signal<In, Bit>,
-
     /// After reset: `cleared_tag` is not held.
     pub clears: Signal<In, Bit>,
     /// Tag that is cleared.
@@ -77,17 +73,11 @@ impl<const TAG: usize, const TAGS: usize> Logic for Quarantine<TAG, TAGS> {
         } else {
             self.left_tag.val()
         };
-        self.of_arrivals.write_enable.next = changes;
-        self.of_arrivals.write_address.next = tag;
-        self.of_arrivals.write_data.next = enters;
-        self.of_arrivals.read_enable.next = true;
-        self.of_arrivals.read_address.next = self.arrival_tag.val();
+        self.of_arrivals.write(changes, tag, enters);
+        self.of_arrivals.read(true, self.arrival_tag.val());
         self.holds_arrival.next = self.of_arrivals.read_data.val();
-        self.of_reads.write_enable.next = changes;
-        self.of_reads.write_address.next = tag;
-        self.of_reads.write_data.next = enters;
-        self.of_reads.read_enable.next = true;
-        self.of_reads.read_address.next = self.next_tag.val();
+        self.of_reads.write(changes, tag, enters);
+        self.of_reads.read(true, self.next_tag.val());
         self.holds_next.next = self.of_reads.read_data.val();
 
         let held = self.held.q.val();

@@ -66,13 +66,9 @@ pub fn origin_of(cookie: Bits<COOKIE_BITS>) -> Origin {
 }
 
 /// Distributes what was read to the clients.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct ReadDemux<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// From the read engine; `ready` is combinational from `payload.ready`.
     pub from_engine: StreamRx<ReadBeat<DATA, BYTES, COOKIE_BITS>>,
 

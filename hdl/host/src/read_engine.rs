@@ -74,6 +74,7 @@ pub struct HostRead<const TAG: usize> {
 ///
 /// `WORD`, the width of an index to the words of 512 bytes, is `10 - BYTES`; `TAGS` and `CHUNKS`, the widths of counts,
 /// are `TAG + 1` and `CHUNK + 1`.
+#[clocked(reset = "forgets all requests. The host must have answered, or never answer, those before")]
 #[derive(LogicBlock, Registers, Construct)]
 #[new(
     /// Makes an engine with nothing in flight, whose chunks are made of `storage`.
@@ -89,11 +90,6 @@ pub struct ReadEngine<
     const CHUNKS: usize,
     const COOKIE: usize,
 > {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all requests. The host must have answered, or never answer, those before.
-    pub reset: Signal<In, Bit>,
-
     /// From the users; `ready` is combinational.
     pub rx: StreamRx<ReadRequest<COOKIE>>,
     /// To the users; registered.
@@ -174,8 +170,7 @@ impl<
             };
             self.is_issued.d.next = issues;
         }
-        self.to_host.valid.next = self.is_issued.q.val();
-        self.to_host.beat.next = self.issued.q.val();
+        self.to_host.offer(self.is_issued.q.val(), self.issued.q.val());
 
         self.buffer.arrival.next = self.from_host.val();
         self.buffer.arrival_valid.next = self.from_host_valid.val();

@@ -27,12 +27,9 @@ use crate::chunk_buffer::LIMIT_CYCLES;
 const CYCLE_BITS: usize = UNIT_BITS + HOST_LIMIT_BITS;
 
 /// Notices a host that does not report writes; see the module.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct ReportWatch {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// A write is in flight, and the host reports none in this cycle.
     pub is_waiting: Signal<In, Bit>,
     /// The time of this cycle does not count.

@@ -30,14 +30,11 @@
 use rnic_kernel::prelude::*;
 
 /// Reservations in a circle of `2^ADDRESS` places; `COUNT`, the width of their number, is `ADDRESS + 1`.
+#[clocked(reset = "releases all places")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(1 <= ADDRESS && ADDRESS <= 16)]
 #[require(COUNT == ADDRESS + 1)]
 pub struct Ring<const ADDRESS: usize, const COUNT: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; releases all places.
-    pub reset: Signal<In, Bit>,
     /// Number of places to reserve, 1 to `2^ADDRESS`.
     pub amount: Signal<In, Bits<COUNT>>,
     /// `amount` places are free; combinational.

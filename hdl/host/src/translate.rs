@@ -60,12 +60,9 @@ struct InTable<const REST: usize> {
 }
 
 /// Translates addresses in paged regions to device addresses.
+#[clocked(reset = "forgets accesses, and keeps the table")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Translate<const REST: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets accesses, and keeps the table.
-    pub reset: Signal<In, Bit>,
     /// From control: a page table entry.
     pub page_write: Signal<In, PageEntryWrite>,
     /// `page_write` is valid in this cycle.
@@ -108,9 +105,7 @@ impl<const REST: usize> Logic for Translate<REST> {
     fn update(&mut self) {
         self.hold_registers();
         let write = self.page_write.val();
-        self.pages.write_enable.next = self.page_write_valid.val();
-        self.pages.write_address.next = write.entry;
-        self.pages.write_data.next = write.page;
+        self.pages.write(self.page_write_valid.val(), write.entry, write.page);
 
         // The stages move together.
         let occupied = self.occupied.q.val();
@@ -118,8 +113,7 @@ impl<const REST: usize> Logic for Translate<REST> {
         self.rx.ready.next = moves;
         let access = self.rx.beat.val();
         let size = access.address.get_bits::<PAGE_SIZE_BITS>(PAGE_SIZE);
-        self.pages.read_enable.next = moves;
-        self.pages.read_address.next = self.entry.q.val();
+        self.pages.read(moves, self.entry.q.val());
         let found = self.waiting[1].q.val();
         let page = self.pages.read_data.val();
         let inside = found.address.get_bits::<LARGER_BITS>(SMALLEST) & found.inside;
@@ -144,8 +138,7 @@ impl<const REST: usize> Logic for Translate<REST> {
                 rest: found.rest,
             };
         }
-        self.tx.valid.next = occupied.get_bit(2);
-        self.tx.beat.next = self.result.q.val();
+        self.tx.offer(occupied.get_bit(2), self.result.q.val());
     }
 }
 

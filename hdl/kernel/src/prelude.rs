@@ -4,6 +4,6 @@ pub use crate::functions::{concat, select, swap_bytes};
 pub use crate::register::{Clocked, Reg, Registers};
 // In place of rust-hdl's.
 pub use rnic_kernel_macros::LogicBlock;
-pub use rnic_kernel_macros::{Construct, LogicStruct, Registers, kernel};
+pub use rnic_kernel_macros::{Construct, LogicStruct, Registers, clocked, kernel};
 pub use rust_hdl::core::prelude::*;
 pub use rust_hdl::widgets::prelude::*;

@@ -327,6 +327,8 @@ pub(crate) struct Recorder {
     constant_name: Option<String>,
     /// Kernel functions being inlined, innermost last.
     functions: Vec<&'static str>,
+    /// Methods being inlined.
+    methods: usize,
     reads: Reads,
     written: HashSet<SignalKey>,
 }
@@ -521,7 +523,19 @@ impl Recorder {
 
     // ---- statements ----
 
+    /// Until [`Recorder::leave_method`] no statement has a location or comments of its own.
+    pub(crate) fn enter_method(&mut self) {
+        self.methods += 1;
+    }
+
+    pub(crate) fn leave_method(&mut self) {
+        self.methods -= 1;
+    }
+
     pub(crate) fn start_statement(&mut self, file: &str, line: u32, comments: &[&str]) {
+        if self.methods > 0 {
+            return;
+        }
         self.mark = Mark {
             location: Location { file: file.to_owned(), line },
             comments: comments.iter().map(|&line| line.to_owned()).collect(),

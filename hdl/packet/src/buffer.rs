@@ -48,6 +48,7 @@ pub struct Payload {
 /// A buffer of `2^ADDRESS` beats and `2^TOKENS` packets.
 ///
 /// `COUNT` is `ADDRESS + 1`, and `TOKEN_COUNT` is `TOKENS + 1`.
+#[clocked(reset = "forgets all packets")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 #[require((PAYLOAD_BYTES_MAX * 8 / DATA).ilog2() as usize <= ADDRESS && ADDRESS <= 16, "a packet of 4096 bytes fits, and ADDRESS is at most 16")]
@@ -60,11 +61,6 @@ pub struct PacketBuffer<
     const TOKENS: usize,
     const TOKEN_COUNT: usize,
 > {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all packets.
-    pub reset: Signal<In, Bit>,
-
     /// From strip: a beat of payload of the packet that is being received.
     pub payload: Signal<In, Bits<DATA>>,
     /// `payload` is valid in this cycle, and belongs to this buffer.
@@ -151,14 +147,13 @@ impl<
         self.beats.write.next = self.payload_valid.val();
         self.beats.commit.next = commit;
         self.beats.rollback.next = self.rollback.val();
-        self.tokens.rx.beat.next = token;
-        self.tokens.rx.valid.next = commit;
+        self.tokens.rx.offer(commit, token);
         self.lengths.rx.beat.next = Payload { queue_pair: token.queue_pair, bytes: token.payload_bytes };
         self.lengths.rx.valid.next = commit && token.payload_bytes.any();
         self.fits.next = self.beats.fits.val() && self.tokens.rx.ready.val() && self.lengths.rx.ready.val();
 
         // Out: tokens as they are, payload cut by the lengths.
-        StreamTx::<PacketToken>::link(&mut self.token_tx, &mut self.tokens.tx);
+        StreamTx::link(&mut self.token_tx, &mut self.tokens.tx);
         let last_byte = self.last_byte.q.val();
         let is_last = last_byte < Self::BEAT_BYTES;
         let offers = self.is_leaving.q.val() && self.beats.tx.valid.val();

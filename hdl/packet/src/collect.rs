@@ -33,14 +33,10 @@ use rnic_kernel::prelude::*;
 pub const HEADER_BITS: usize = 1024;
 
 /// The window over the beats from the MAC.
+#[clocked(reset = "forgets the frames in the window")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Collect<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the frames in the window.
-    pub reset: Signal<In, Bit>,
-
     /// From the MAC: a beat of a frame.
     pub from_mac: Signal<In, Beat<DATA, BYTES>>,
     /// `from_mac` is valid in this cycle; there is no `ready`.

@@ -31,12 +31,9 @@ use rnic_messages::frame::{Count, FrameOutcome};
 pub const READ_LATENCY: usize = 2;
 
 /// One counter for each number of an outcome.
+#[clocked(reset = "forgets an event on its way, but no count")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Counters {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets an event on its way, but no count.
-    pub reset: Signal<In, Bit>,
     /// From dispatch: what became of a frame.
     pub outcome: Signal<In, FrameOutcome>,
     /// `outcome` is valid in this cycle.
@@ -68,8 +65,7 @@ impl Logic for Counters {
     fn update(&mut self) {
         self.hold_registers();
         // Cycle 0: the old count is looked up.
-        self.counts.read_enable.next = self.outcome_valid.val();
-        self.counts.read_address.next = self.outcome.val().number;
+        self.counts.read(self.outcome_valid.val(), self.outcome.val().number);
         self.held.d.next = self.outcome.val();
         self.held_valid.d.next = self.outcome_valid.val();
 
@@ -80,21 +76,15 @@ impl Logic for Counters {
         let new_frames = old.frames + 1;
         let new_bytes = old.bytes + bit_cast::<64, 16>(outcome.frame_bytes);
         let held_valid = self.held_valid.q.val();
-        self.counts.write_enable.next = held_valid;
-        self.counts.write_address.next = outcome.number;
-        self.counts.write_data.next = Count { frames: new_frames, bytes: new_bytes };
-        self.copy.write_enable.next = held_valid;
-        self.copy.write_address.next = outcome.number;
-        self.copy.write_data.next = Count { frames: new_frames, bytes: new_bytes };
+        self.counts.write(held_valid, outcome.number, Count { frames: new_frames, bytes: new_bytes });
+        self.copy.write(held_valid, outcome.number, Count { frames: new_frames, bytes: new_bytes });
         self.written.d.next = Count { frames: new_frames, bytes: new_bytes };
         self.written_number.d.next = outcome.number;
         self.written_valid.d.next = held_valid;
 
         // A counter that changes for the first time since the latch saves its old value.
         let is_marked = self.marks.q.val().get_bit(outcome.number.index());
-        self.saved.write_enable.next = held_valid && is_marked;
-        self.saved.write_address.next = outcome.number;
-        self.saved.write_data.next = old;
+        self.saved.write(held_valid && is_marked, outcome.number, old);
         if self.latch.val() {
             self.marks.d.next = !bits::<32>(0);
         } else if held_valid {
@@ -102,10 +92,8 @@ impl Logic for Counters {
         }
 
         // Reading: a marked counter still is what it was.
-        self.copy.read_enable.next = true;
-        self.copy.read_address.next = self.read_index.val();
-        self.saved.read_enable.next = true;
-        self.saved.read_address.next = self.read_index.val();
+        self.copy.read(true, self.read_index.val());
+        self.saved.read(true, self.read_index.val());
         self.reads_copy.d.next = self.marks.q.val().get_bit(self.read_index.val().index());
         self.reading.d.next =
             select(self.reads_copy.q.val(), self.copy.read_data.val(), self.saved.read_data.val());

@@ -122,7 +122,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.guard.flush.next = self.resets.a_hold.val();
         self.fifo.write_clock.next = self.mac_clock.val();
         self.fifo.write_reset.next = self.resets.a_hold.val();
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.guard.tx, &mut self.fifo.rx);
+        StreamTx::join(&mut self.guard.tx, &mut self.fifo.rx);
         self.fifo.read_clock.next = self.clock.val();
         self.fifo.read_reset.next = self.resets.b_hold.val();
         self.fifo.tx.ready.next = true;
@@ -199,12 +199,9 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameEntry<DATA, BYTES> {
 }
 
 /// Ends frames at the core that the queue lost or that the core has forgotten.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 struct FrameEnding<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// The receive path has forgotten its frame: the rest of it is dropped.
     pub restart: Signal<In, Bit>,
     /// The queue is being emptied: the frame that the receive path has begun is closed.
@@ -265,6 +262,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameEnding<DATA, BYTES> {
 ///    clocks are those for which [`head_start`] was computed, or the MAC has a slower one.
 /// 2. A frame that `restart` or a reset interrupts is closed by one beat with `last` and `error`, if a part of it may be on the
 ///    wire.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(5 <= ADDRESS && ADDRESS <= 7)]
 #[new(
@@ -272,10 +270,6 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameEnding<DATA, BYTES> {
     head_start: u64,
 )]
 pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Frames to send.
     pub rx: StreamRx<Beat<DATA, BYTES>>,
     /// The block before is reset and has forgotten the frame that it was sending.
@@ -307,19 +301,19 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.resets.a_reset.next = self.reset.val();
         self.resets.b_clock.next = self.mac_clock.val();
         self.resets.b_reset.next = self.mac_reset.val();
-        StreamRx::<Beat<DATA, BYTES>>::link(&mut self.rx, &mut self.hold.rx);
+        StreamRx::link(&mut self.rx, &mut self.hold.rx);
         self.hold.restart.next = self.restart.val();
         self.hold.flush.next = self.resets.a_hold.val();
         self.release.flush.next = self.resets.b_hold.val();
         self.fifo.write_clock.next = self.clock.val();
         self.fifo.write_reset.next = self.resets.a_hold.val();
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.hold.tx, &mut self.fifo.rx);
+        StreamTx::join(&mut self.hold.tx, &mut self.fifo.rx);
         self.starts.d.next = self.hold.starts.val();
         self.fifo.read_clock.next = self.mac_clock.val();
         self.fifo.read_reset.next = self.resets.b_hold.val();
         self.release.starts.next = self.starts.q.val();
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.fifo.tx, &mut self.release.rx);
-        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.tx, &mut self.release.tx);
+        StreamTx::join(&mut self.fifo.tx, &mut self.release.rx);
+        StreamTx::link(&mut self.tx, &mut self.release.tx);
     }
 }
 

@@ -12,12 +12,9 @@
 use rnic_kernel::prelude::*;
 
 /// A chain of `CYCLES` registers.
+#[clocked(reset = "values become their defaults")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Delay<T: Synth, const CYCLES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; values become their defaults.
-    pub reset: Signal<In, Bit>,
     /// The value to delay.
     pub from: Signal<In, T>,
     /// `from`, `CYCLES` cycles later; registered.

@@ -54,13 +54,9 @@ struct Finding {
 }
 
 /// Accepts or drops each received frame.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Dispatch {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// From the parser: a new frame has these headers.
     pub from_parse: Signal<In, ParsedHeaders>,
     /// `from_parse` is valid: the frame begins in this cycle.

@@ -56,12 +56,9 @@ struct Addition<const N: usize> {
 }
 
 /// A free-running sum for each queue pair; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 struct Tally<const N: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// `addition` counts; not during a sweep.
     pub adds: Signal<In, Bit>,
     /// To the sum of a queue pair.
@@ -92,8 +89,7 @@ impl<const N: usize> Logic for Tally<N> {
     fn update(&mut self) {
         self.hold_registers();
         let addition = self.addition.val();
-        self.sums.read_enable.next = true;
-        self.sums.read_address.next = addition.queue_pair;
+        self.sums.read(true, addition.queue_pair);
         self.has_addition.d.next = self.adds.val();
         self.added.d.next = addition;
 
@@ -108,25 +104,17 @@ impl<const N: usize> Logic for Tally<N> {
         let clears = self.clears.val();
         let address = select(clears, self.sweep.val(), added.queue_pair);
         let data = select(clears, bits::<N>(0), sum);
-        self.sums.write_enable.next = clears || adds;
-        self.sums.write_address.next = address;
-        self.sums.write_data.next = data;
-        self.looked.write_enable.next = clears || adds;
-        self.looked.write_address.next = address;
-        self.looked.write_data.next = data;
-        self.looked.read_enable.next = true;
-        self.looked.read_address.next = self.look.val();
+        self.sums.write(clears || adds, address, data);
+        self.looked.write(clears || adds, address, data);
+        self.looked.read(true, self.look.val());
         self.sum.next = self.looked.read_data.val();
     }
 }
 
 /// Says of one pool whether a queue pair has its share of it; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 struct PoolShare<const N: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// What of the pool nobody holds; registered here.
     pub free: Signal<In, Bits<N>>,
     /// The sums of `sweep` are cleared.
@@ -172,12 +160,9 @@ impl<const N: usize> Logic for PoolShare<N> {
 }
 
 /// Keeps what each queue pair holds; see the module.
+#[clocked(reset = "nothing is held")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct EntryShare {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; nothing is held.
-    pub reset: Signal<In, Bit>,
     /// Packets for whose tokens the buffer has room; registered here.
     pub free_packets: Signal<In, Bits<PACKETS_BITS>>,
     /// Free room of the buffer, in units of 128 bytes; registered here.

@@ -31,6 +31,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::pool::LEVEL_BITS;
 
 /// A list of up to `2^CELL` cells.
+#[clocked(reset = "all cells are free")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(1 <= CELL && CELL <= 16)]
 #[new(
@@ -38,11 +39,6 @@ use rnic_messages::pool::LEVEL_BITS;
     count: u64,
 )]
 pub struct FreeCells<const CELL: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; all cells are free.
-    pub reset: Signal<In, Bit>,
-
     /// The packet takes `head`.
     pub takes: Signal<In, Bit>,
     /// The packet is complete and good.
@@ -134,16 +130,10 @@ impl<const CELL: usize> Logic for FreeCells<CELL> {
 
         // Of the head the link is read in every cycle, since it may have been the tail.
         let tail = self.tail.q.val();
-        self.free_links.write_enable.next = enters;
-        self.free_links.write_address.next = tail;
-        self.free_links.write_data.next = entering;
-        self.free_links.read_enable.next = true;
-        self.free_links.read_address.next = head_next;
-        self.packet_links.write_enable.next = enters;
-        self.packet_links.write_address.next = tail;
-        self.packet_links.write_data.next = entering;
-        self.packet_links.read_enable.next = true;
-        self.packet_links.read_address.next = self.follows.val();
+        self.free_links.write(enters, tail, entering);
+        self.free_links.read(true, head_next);
+        self.packet_links.write(enters, tail, entering);
+        self.packet_links.read(true, self.follows.val());
         self.after.next = self.packet_links.read_data.val();
     }
 }

@@ -38,13 +38,9 @@ pub struct FrameEnd {
 }
 
 /// Marks what the ICRC covers, and where each frame ends.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Measure<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// From the delay line.
     pub from_delay: Signal<In, Beat<DATA, BYTES>>,
     /// `from_delay` is valid in this cycle.

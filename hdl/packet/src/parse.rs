@@ -375,13 +375,9 @@ fn keep_extended(extended: Bits<EXTENDED_BITS>, dwords: Bits<3>) -> Bits<EXTENDE
 }
 
 /// The parser. It knows nothing of beats, and so is the same at every width of the datapath.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Parse {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// The card's own address, the first byte on the wire most significant.
     pub own_mac: Signal<In, Bits<48>>,
     /// Accept any destination address.

@@ -81,6 +81,7 @@ const _: () = assert!(SHARE_LATENCY == TOKEN_DELAY, "what is said of a queue pai
 /// The receive path; each of its two buffers has `2^ADDRESS` beats and `2^TOKENS` tokens.
 ///
 /// `COUNT` is `ADDRESS + 1`, and `TOKEN_COUNT` is `TOKENS + 1`.
+#[clocked(reset = "forgets all frames, but not the counts")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Receive<
     const DATA: usize,
@@ -90,11 +91,6 @@ pub struct Receive<
     const TOKENS: usize,
     const TOKEN_COUNT: usize,
 > {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all frames, but not the counts.
-    pub reset: Signal<In, Bit>,
-
     /// From the MAC: a beat of a frame without FCS.
     pub from_mac: Signal<In, Beat<DATA, BYTES>>,
     /// `from_mac` is valid in this cycle; there is no `ready`.
@@ -261,11 +257,11 @@ impl<
         self.responses.token.next = self.token.q.val();
         self.responses.commit.next = self.dispatch.commit_responses.val();
         self.responses.rollback.next = self.dispatch.rollback.val();
-        StreamTx::<PacketToken>::link(&mut self.request_token, &mut self.requests.token_tx);
-        StreamRx::<PayloadReference>::link(&mut self.reference, &mut self.requests.reference);
-        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.request_payload, &mut self.requests.payload_tx);
-        StreamTx::<PacketToken>::link(&mut self.response_token, &mut self.responses.token_tx);
-        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.response_payload, &mut self.responses.payload_tx);
+        StreamTx::link(&mut self.request_token, &mut self.requests.token_tx);
+        StreamRx::link(&mut self.reference, &mut self.requests.reference);
+        StreamTx::link(&mut self.request_payload, &mut self.requests.payload_tx);
+        StreamTx::link(&mut self.response_token, &mut self.responses.token_tx);
+        StreamTx::link(&mut self.response_payload, &mut self.responses.payload_tx);
 
         self.counters.outcome.next = self.dispatch.outcome.val();
         self.counters.outcome_valid.next = self.dispatch.outcome_valid.val();

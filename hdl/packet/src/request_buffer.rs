@@ -119,6 +119,7 @@ fn reading_after(
 }
 
 /// A buffer of `2^ADDRESS` beats and `2^TOKENS` packets; `TOKEN_COUNT` is `TOKENS + 1`.
+#[clocked(reset = "forgets all packets")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 #[require(
@@ -133,11 +134,6 @@ pub struct RequestBuffer<
     const TOKENS: usize,
     const TOKEN_COUNT: usize,
 > {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all packets.
-    pub reset: Signal<In, Bit>,
-
     /// From strip: a beat of payload of the packet that is being received.
     pub payload: Signal<In, Bits<DATA>>,
     /// `payload` is valid in this cycle, and belongs to this buffer.
@@ -223,8 +219,8 @@ impl<
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<PacketToken>::link(&mut self.token_tx, &mut self.tokens.tx);
-        StreamRx::<PayloadReference>::link(&mut self.reference, &mut self.references.rx);
+        StreamTx::link(&mut self.token_tx, &mut self.tokens.tx);
+        StreamRx::link(&mut self.reference, &mut self.references.rx);
 
         self.cells_used.next = self.cells.level.val();
         let free_cells = bits::<LEVEL_BITS>(Self::CELLS) - self.cells.level.val();
@@ -257,8 +253,7 @@ impl<
             self.has_overflowed.d.next = overflows;
         }
         self.fits.next = !overflows && self.tokens.rx.ready.val();
-        self.tokens.rx.valid.next = commit;
-        self.tokens.rx.beat.next = PacketToken { first_cell: self.cells.start.val(), ..self.token.val() };
+        self.tokens.rx.offer(commit, PacketToken { first_cell: self.cells.start.val(), ..self.token.val() });
 
         // Out: the next reference is taken in the cycle in which the last beat is read, so that no cycle is lost between packets.
         let reading = self.reading.q.val();

@@ -59,14 +59,10 @@ fn rotate_by<const DATA: usize>(data: Bits<DATA>, count: Bits<2>, unit: usize) -
 }
 
 /// Shifts payload to lane 0 and drops headers, pad and ICRC.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Strip<const DATA: usize, const BYTES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// A beat of a frame.
     pub beat: Signal<In, Beat<DATA, BYTES>>,
     /// `beat` is valid in this cycle; there is no `ready`.

@@ -27,12 +27,9 @@ const ASKED: usize = 5;
 const ASKED_COUNT: usize = ASKED + 1;
 
 /// Shares one region table between two clients.
+#[clocked(reset = "drops outstanding requests")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct RegionMux {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops outstanding requests.
-    pub reset: Signal<In, Bit>,
     /// Access requests of both ports; `ready` is combinational.
     pub request: [StreamRx<AccessRequest>; 2],
     /// Their answers; registered.
@@ -56,23 +53,20 @@ impl Logic for RegionMux {
         self.hold_registers();
         self.arbiter.last.next = bits(3);
         for i in 0..2 {
-            StreamTx::<AccessAnswer>::link(&mut self.answer[i], &mut self.answers[i].tx);
+            StreamTx::link(&mut self.answer[i], &mut self.answers[i].tx);
         }
         let may_ask = self.slice.rx.ready.val() && self.asked.rx.ready.val();
         for i in 0..2 {
             let has_room = !self.open[i].q.val().get_bit(ANSWERS);
-            self.arbiter.rx[i].beat.next = self.request[i].beat.val();
-            self.arbiter.rx[i].valid.next = self.request[i].valid.val() && has_room;
+            self.arbiter.rx[i].offer(self.request[i].valid.val() && has_room, self.request[i].beat.val());
             self.request[i].ready.next = self.arbiter.rx[i].ready.val() && has_room;
         }
         let asks = self.arbiter.tx.valid.val() && may_ask;
         let origin = self.arbiter.origin.val();
         self.arbiter.tx.ready.next = may_ask;
-        self.slice.rx.valid.next = asks;
-        self.slice.rx.beat.next = self.arbiter.tx.beat.val();
-        self.asked.rx.valid.next = asks;
-        self.asked.rx.beat.next = origin.get_bit(1);
-        StreamTx::<AccessRequest>::link(&mut self.table_request, &mut self.slice.tx);
+        self.slice.rx.offer(asks, self.arbiter.tx.beat.val());
+        self.asked.rx.offer(asks, origin.get_bit(1));
+        StreamTx::link(&mut self.table_request, &mut self.slice.tx);
 
         let comes = self.table_answer.valid.val();
         let is_second = self.asked.tx.beat.val();
@@ -80,8 +74,7 @@ impl Logic for RegionMux {
         self.asked.tx.ready.next = comes;
         for i in 0..2 {
             let is_mine = if i == 0 { !is_second } else { is_second };
-            self.answers[i].rx.valid.next = comes && is_mine;
-            self.answers[i].rx.beat.next = self.table_answer.beat.val();
+            self.answers[i].rx.offer(comes && is_mine, self.table_answer.beat.val());
             let has_asked = asks && origin.get_bit(i);
             let takes = self.answers[i].tx.valid.val() && self.answer[i].ready.val();
             let open = self.open[i].q.val();

@@ -72,13 +72,9 @@ struct Added {
 }
 
 /// Region table; see the module.
+#[clocked(reset = "forgets requests, keeps regions")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct RegionTable {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets requests, keeps regions.
-    pub reset: Signal<In, Bit>,
-
     /// From control: write of a region.
     pub write: Signal<In, RegionWrite>,
     /// `write` is valid; it is taken in any case.
@@ -109,9 +105,7 @@ impl Logic for RegionTable {
         self.hold_registers();
 
         let write = self.write.val();
-        self.regions.write_enable.next = self.write_valid.val();
-        self.regions.write_address.next = write.index;
-        self.regions.write_data.next = write.region;
+        self.regions.write(self.write_valid.val(), write.index, write.region);
 
         // A request is taken only with room for its answer, so the pipeline never stalls.
         let count = self.count.q.val();
@@ -129,8 +123,7 @@ impl Logic for RegionTable {
 
         // Cycles 0 and 1: the region is read.
         let request = self.request.beat.val();
-        self.regions.read_enable.next = true;
-        self.regions.read_address.next = region_of_key(request.key);
+        self.regions.read(true, region_of_key(request.key));
         self.asked[0].d.next = request;
         self.asked[1].d.next = self.asked[0].q.val();
 
@@ -169,11 +162,9 @@ impl Logic for RegionTable {
             device_address: added.device_address,
         };
 
-        self.answers.rx.valid.next = self.occupied.q.val().get_bit(4);
-        self.answers.rx.beat.next = self.result.q.val();
+        self.answers.rx.offer(self.occupied.q.val().get_bit(4), self.result.q.val());
         self.answers.tx.ready.next = self.answer.ready.val();
-        self.answer.valid.next = self.answers.tx.valid.val();
-        self.answer.beat.next = self.answers.tx.beat.val();
+        self.answer.offer(self.answers.tx.valid.val(), self.answers.tx.beat.val());
     }
 }
 

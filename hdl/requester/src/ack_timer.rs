@@ -72,12 +72,9 @@ fn rnr_units(code: usize) -> Bits<DELAY_BITS> {
 const UNIT_NANOSECONDS: u64 = 4096;
 
 /// Timers of all queue pairs; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct AckTimer {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From control: register `timer_unit`, cycles in 4.096 us.
@@ -152,14 +149,10 @@ impl Logic for AckTimer {
         let action = self.action.q.val();
         let look = self.look.q.val();
         let moves = action != Action::Expire || self.expired.ready.val();
-        self.paths.read_enable.next = moves;
-        self.paths.read_address.next = self.index.q.val();
-        self.sent.read_enable.next = moves;
-        self.sent.read_address.next = self.index.q.val();
-        self.orders.read_enable.next = moves;
-        self.orders.read_address.next = self.index.q.val();
-        self.timers.read_enable.next = moves;
-        self.timers.read_address.next = self.index.q.val();
+        self.paths.read(moves, self.index.q.val());
+        self.sent.read(moves, self.index.q.val());
+        self.orders.read(moves, self.index.q.val());
+        self.timers.read(moves, self.index.q.val());
         let path = self.paths.read_data.val();
         let order = self.orders.read_data.val();
         let timer = self.timers.read_data.val();
@@ -178,7 +171,6 @@ impl Logic for AckTimer {
         self.timers.write_enable.next = is_sweeping || (moves && action != Action::Nothing);
         self.timers.write_address.next = select(is_sweeping, sweep_index, self.judged.q.val());
         self.timers.write_data.next = timer_after(look, action, time, is_sweeping);
-        self.expired.valid.next = action == Action::Expire;
-        self.expired.beat.next = expired_of(self.judged.q.val(), look);
+        self.expired.offer(action == Action::Expire, expired_of(self.judged.q.val(), look));
     }
 }

@@ -187,12 +187,9 @@ pub struct AcknowledgeCounts {
 }
 
 /// Completes messages; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Acknowledge {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From control: write of the table of source addresses.
@@ -288,11 +285,11 @@ impl Logic for Acknowledge {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<Response>::link(&mut self.response, &mut self.deferred.tx);
-        StreamTx::<CqeToken>::link(&mut self.completion, &mut self.completions.tx);
-        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
-        StreamTx::<Mark>::link(&mut self.mark, &mut self.marks.tx);
+        StreamTx::link(&mut self.response, &mut self.deferred.tx);
+        StreamTx::link(&mut self.completion, &mut self.completions.tx);
+        StreamTx::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::link(&mut self.wake, &mut self.wakes.tx);
+        StreamTx::link(&mut self.mark, &mut self.marks.tx);
         let is_sweeping = self.sweep.val().is_sweeping;
         let step = self.step.q.val();
         let chosen = self.chosen.q.val();
@@ -340,10 +337,8 @@ impl Logic for Acknowledge {
         self.returned.ready.next = step == Step::Response && chosen.is_back;
 
         // The records.
-        self.peers.read_enable.next = step == Step::Idle;
-        self.peers.read_address.next = next_queue_pair;
-        self.progresses.read_enable.next = step == Step::Idle;
-        self.progresses.read_address.next = next_queue_pair;
+        self.peers.read(step == Step::Idle, next_queue_pair);
+        self.progresses.read(step == Step::Idle, next_queue_pair);
         let (peer, progress) = (self.peers.read_data.val(), self.progresses.read_data.val());
         let (issued, own) = (self.issued.val(), self.source_address_write.val());
         self.own_addresses.write_enable.next = self.source_address_write_valid.val();
@@ -400,8 +395,7 @@ impl Logic for Acknowledge {
         // WqeParse sees the counts one cycle before it is asked whether the queue pair is held.
         let retired = retired_after(turn, progress, closing);
         self.retired.next = retired_write_of(queue_pair, peer, closing, retired, stores);
-        self.marks.rx.valid.next = sends_last;
-        self.marks.rx.beat.next = Mark { queue_pair, generation: peer.generation };
+        self.marks.rx.offer(sends_last, Mark { queue_pair, generation: peer.generation });
         self.asked.d.next = step == Step::AskHeld;
         self.rewinds.d.next = select(stores, closing.rewinds, self.rewinds.q.val());
         self.wakes.rx.valid.next = self.asked.q.val() && (self.begun.val().is_held || self.rewinds.q.val());

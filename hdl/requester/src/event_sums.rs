@@ -18,12 +18,9 @@ use rnic_blocks::pulse::PulseSum;
 use rnic_kernel::prelude::*;
 
 /// Sums events; see the module.
+#[clocked(reset = "forgets the pulses that wait")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct EventSums {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the pulses that wait.
-    pub reset: Signal<In, Bit>,
     /// Events of acknowledge.
     pub acknowledge: Signal<In, AcknowledgeCounts>,
     /// Events of read_response.

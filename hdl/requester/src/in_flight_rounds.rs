@@ -30,12 +30,9 @@ use rnic_messages::setup::InFlight;
 pub const LINES: usize = 3;
 
 /// Counts rounds; see the module.
+#[clocked(reset = "clears all counts")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct InFlightRounds {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; clears all counts.
-    pub reset: Signal<In, Bit>,
     /// Tokens of each line that ever entered, and that ever left.
     pub lines: [Signal<In, InFlight>; LINES],
     /// Rounds; registered.

@@ -85,12 +85,9 @@ pub struct IssueCounts {
 }
 
 /// Issues packets; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Issue {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From segment.
@@ -161,18 +158,15 @@ impl Logic for Issue {
         let is_taken = has_command && self.gather.ready.val();
         let may_load = !has_command || self.gather.ready.val();
 
-        self.gather.valid.next = has_command;
-        self.gather.beat.next = command.gather;
+        self.gather.offer(has_command, command.gather);
         if is_taken {
             self.has_command.d.next = false;
         }
         self.burst_count.next = self.bursts_done.q.val();
         self.turn_count.next = self.turns_done.q.val();
         self.counts.next = self.counts_held.q.val();
-        self.records.read_enable.next = step == Step::Begin;
-        self.records.read_address.next = packet.header.queue_pair;
-        self.nows.read_enable.next = step == Step::Begin;
-        self.nows.read_address.next = packet.header.queue_pair;
+        self.records.read(step == Step::Begin, packet.header.queue_pair);
+        self.nows.read(step == Step::Begin, packet.header.queue_pair);
         self.nows.write_enable.next = self.retired.val().valid || is_sweeping;
         self.nows.write_address.next =
             select(is_sweeping, self.sweep.val().index, self.retired.val().queue_pair);
@@ -235,8 +229,7 @@ impl Logic for Issue {
             message: message_of(packet, outcome),
             valid: writes && is_new_message(packet),
         };
-        self.issued_read.valid.next = writes && announces_read(packet, outcome);
-        self.issued_read.beat.next = issued_read_of(packet, record);
+        self.issued_read.offer(writes && announces_read(packet, outcome), issued_read_of(packet, record));
         self.issued.next = IssuedWrite {
             queue_pair: packet.header.queue_pair,
             issued: issued_of(packet, after),
@@ -248,8 +241,7 @@ impl Logic for Issue {
         self.issued_psn_valid.next = self.has_newest.q.val();
         self.local_completion.valid.next = writes && completes_here(packet, outcome);
         self.local_completion.beat.next = local_completion_of(packet, outcome);
-        self.invalidate.valid.next = writes && outcome.is_invalidation;
-        self.invalidate.beat.next = invalidation_of(packet);
+        self.invalidate.offer(writes && outcome.is_invalidation, invalidation_of(packet));
         self.counts_held.d.next = counts_of(writes, packet, record, outcome);
         self.records.write_enable.next = writes || is_sweeping;
         self.records.write_address.next =

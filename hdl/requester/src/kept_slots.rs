@@ -54,12 +54,9 @@ fn rows_log2() -> usize {
 }
 
 /// Keeps slots; see the module.
+#[clocked(reset = "drops bursts. A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct KeptSlots {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops bursts. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the row of a queue pair is cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From control: bursts may begin.
@@ -98,14 +95,12 @@ impl Logic for KeptSlots {
         let slot = self.slot.val();
 
         // The row, read when wqe_parse chooses a queue pair.
-        self.rows.read_enable.next = event.looks;
-        self.rows.read_address.next = row_index(event.queue_pair);
+        self.rows.read(event.looks, row_index(event.queue_pair));
         let row = self.rows.read_data.val();
         let answer = answer_of(row, event);
         self.answer.next = answer;
         let asks_and_shows = shows(row, event);
-        self.shown.rx.valid.next = asks_and_shows;
-        self.shown.rx.beat.next = burst_of(row, event);
+        self.shown.rx.offer(asks_and_shows, burst_of(row, event));
         self.rows.write_enable.next = event.acts || asks_and_shows || is_sweeping;
         self.rows.write_address.next =
             row_index(select(is_sweeping, self.sweep.val().index, event.queue_pair));
@@ -135,8 +130,7 @@ impl Logic for KeptSlots {
             Slot { data: self.kept.read_data.val(), last: position == burst.count, error: false };
         self.has_slot.d.next = reads || !has_room;
         let ends = has_begun && self.bursts.ready.val();
-        self.bursts.valid.next = has_begun;
-        self.bursts.beat.next = burst;
+        self.bursts.offer(has_begun, burst);
         self.shown.tx.ready.next = ends;
         if begins {
             self.has_begun.d.next = true;

@@ -16,12 +16,9 @@ use rnic_kernel::prelude::*;
 use rnic_messages::protect::Invalidated;
 
 /// Merges local completions; see the module.
+#[clocked(reset = "drops what waits")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct LocalCompletionMux {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops what waits.
-    pub reset: Signal<In, Bit>,
     /// From issue: messages that are not sent.
     pub issued: StreamRx<LocalCompletion>,
     /// From control: results of invalidations; `ready` is a function of registers.
@@ -50,8 +47,8 @@ impl Logic for LocalCompletionMux {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamRx::<LocalCompletion>::link(&mut self.issued, &mut self.queue.rx);
-        StreamTx::<LocalCompletion>::link(&mut self.completion, &mut self.slice.tx);
+        StreamRx::link(&mut self.issued, &mut self.queue.rx);
+        StreamTx::link(&mut self.completion, &mut self.slice.tx);
         let has_issued = self.queue.tx.valid.val();
         let invalidated = local_completion_of(self.invalidated.beat.val());
         self.slice.rx.valid.next = has_issued || self.invalidated.valid.val();

@@ -87,12 +87,9 @@ pub(crate) fn shared_number(block: Bits<BLOCK_BITS>) -> Bits<SHARED_BITS> {
 }
 
 /// The pool; see the module.
+#[clocked(reset = "no block is free then. A sweep must follow, which frees them all")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Outstanding {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; no block is free then. A sweep must follow, which frees them all.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
 
@@ -162,18 +159,12 @@ impl Logic for Outstanding {
         let is_sweeping = self.sweep.val().is_sweeping;
         let sweep_index = self.sweep.val().index;
 
-        self.links.write_enable.next = self.link_valid.val();
-        self.links.write_address.next = self.link.val().block;
-        self.links.write_data.next = self.link.val().next;
-        self.links.read_enable.next = true;
-        self.links.read_address.next = read.pool_slot.get_bits::<BLOCK_BITS>(3);
+        self.links.write(self.link_valid.val(), self.link.val().block, self.link.val().next);
+        self.links.read(true, read.pool_slot.get_bits::<BLOCK_BITS>(3));
         self.next_block.next = self.links.read_data.val();
 
-        self.messages.write_enable.next = message.valid;
-        self.messages.write_address.next = message.pool_slot;
-        self.messages.write_data.next = message.message;
-        self.messages.read_enable.next = true;
-        self.messages.read_address.next = read.pool_slot;
+        self.messages.write(message.valid, message.pool_slot, message.message);
+        self.messages.read(true, read.pool_slot);
         self.message_seen.next = self.messages.read_data.val();
 
         self.begun_counts.write_enable.next = begun.valid || is_sweeping;
@@ -201,14 +192,11 @@ impl Logic for Outstanding {
             self.retired_counts.write_data.next.has_failed = false;
         }
 
-        self.begun_counts.read_enable.next = read.reads_begun;
-        self.begun_counts.read_address.next = read.queue_pair;
+        self.begun_counts.read(read.reads_begun, read.queue_pair);
         self.begun_seen.next = self.begun_counts.read_data.val();
-        self.issued_counts.read_enable.next = read.reads_issued;
-        self.issued_counts.read_address.next = read.queue_pair;
+        self.issued_counts.read(read.reads_issued, read.queue_pair);
         self.issued_seen.next = self.issued_counts.read_data.val();
-        self.retired_counts.read_enable.next = self.retired_read.val().valid;
-        self.retired_counts.read_address.next = self.retired_read.val().queue_pair;
+        self.retired_counts.read(self.retired_read.val().valid, self.retired_read.val().queue_pair);
         self.retired.next = self.retired_counts.read_data.val();
 
         // A chain grows from its last block to the next one.
@@ -224,7 +212,7 @@ impl Logic for Outstanding {
         // There are as many shared blocks as queue pairs, so the sweep frees each of them once.
         self.free_blocks.rx.valid.next = self.freed_valid.val() || is_sweeping;
         self.free_blocks.rx.beat.next = select(is_sweeping, sweep_index, self.freed.val());
-        StreamTx::<Bits<SHARED_BITS>>::link(&mut self.free, &mut self.free_blocks.tx);
+        StreamTx::link(&mut self.free, &mut self.free_blocks.tx);
     }
 }
 

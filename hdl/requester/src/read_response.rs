@@ -109,12 +109,9 @@ pub struct ReadResponseCounts {
 }
 
 /// Places responses to READs and atomics; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct ReadResponse {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From control; acknowledge must have taken the event before.
@@ -159,7 +156,7 @@ impl Logic for ReadResponse {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
+        StreamTx::link(&mut self.access_request, &mut self.requests.tx);
         let is_sweeping = self.sweep.val().is_sweeping;
         let step = self.step.q.val();
         let queue_pair = self.queue_pair.q.val();
@@ -195,17 +192,12 @@ impl Logic for ReadResponse {
         self.response.ready.next = step == Step::Act;
 
         // The records.
-        self.lives.read_enable.next = step == Step::Idle;
-        self.lives.read_address.next = chosen;
-        self.progresses.read_enable.next = step == Step::Idle;
-        self.progresses.read_address.next = chosen;
+        self.lives.read(step == Step::Idle, chosen);
+        self.progresses.read(step == Step::Idle, chosen);
         let life = self.lives.read_data.val();
         let progress = self.progresses.read_data.val();
-        self.records.write_enable.next = self.read_valid.val();
-        self.records.write_address.next = self.read_place.val();
-        self.records.write_data.next = self.read.val();
-        self.records.read_enable.next = step == Step::Load;
-        self.records.read_address.next = read_place(life.share, progress.slot);
+        self.records.write(self.read_valid.val(), self.read_place.val(), self.read.val());
+        self.records.read(step == Step::Load, read_place(life.share, progress.slot));
         let record = self.records.read_data.val();
         let is_setup = step == Step::Setup;
         let serves = receives(event.state);
@@ -278,9 +270,9 @@ impl Logic for ReadResponse {
             Progress { ..Default::default() }
         };
 
-        StreamTx::<Pending>::join(&mut self.pending.tx, &mut self.grant.pending);
-        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.grant.access_answer);
-        StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.grant.place);
+        StreamTx::join(&mut self.pending.tx, &mut self.grant.pending);
+        StreamRx::link(&mut self.access_answer, &mut self.grant.access_answer);
+        StreamTx::link(&mut self.place, &mut self.grant.place);
         self.counts_held.d.next = ReadResponseCounts {
             response_stale: acts && outcome.is_stale,
             response_unexpected: acts && (outcome.is_unexpected || outcome.is_bad || outcome.is_other_kind),

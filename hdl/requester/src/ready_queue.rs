@@ -39,12 +39,9 @@ struct Waiting {
 }
 
 /// Queue of queue pairs; see the module.
+#[clocked(reset = "empties the queue. A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct ReadyQueue {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; empties the queue. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// Queue pair whose doorbell rings.
@@ -84,10 +81,8 @@ impl Logic for ReadyQueue {
         self.again.ready.next = !posted_valid && !is_sweeping;
         self.candidate.d.next = candidate;
         self.has_candidate.d.next = has_candidate;
-        self.entered.read_enable.next = true;
-        self.entered.read_address.next = candidate;
-        self.left.read_enable.next = true;
-        self.left.read_address.next = candidate;
+        self.entered.read(true, candidate);
+        self.left.read(true, candidate);
 
         // A queue pair that was pushed in the cycle before was looked up too early if it enters again.
         let queue_pair = self.candidate.q.val();
@@ -97,8 +92,7 @@ impl Logic for ReadyQueue {
         let pushes = self.has_candidate.q.val() && !is_queued;
         self.pushed.d.next = queue_pair;
         self.has_pushed.d.next = pushes;
-        self.queue.rx.valid.next = pushes;
-        self.queue.rx.beat.next = Waiting { queue_pair, lap: !entered };
+        self.queue.rx.offer(pushes, Waiting { queue_pair, lap: !entered });
         self.entered.write_enable.next = pushes || is_sweeping;
         self.entered.write_address.next = select(is_sweeping, sweep_index, queue_pair);
         self.entered.write_data.next = !entered && !is_sweeping;
@@ -106,8 +100,7 @@ impl Logic for ReadyQueue {
         let first = self.queue.tx.beat.val();
         let leaves = self.queue.tx.valid.val() && self.to_fetch.ready.val();
         self.queue.tx.ready.next = self.to_fetch.ready.val();
-        self.to_fetch.valid.next = self.queue.tx.valid.val();
-        self.to_fetch.beat.next = first.queue_pair;
+        self.to_fetch.offer(self.queue.tx.valid.val(), first.queue_pair);
         self.left.write_enable.next = leaves || is_sweeping;
         self.left.write_address.next = select(is_sweeping, sweep_index, first.queue_pair);
         self.left.write_data.next = first.lap && !is_sweeping;

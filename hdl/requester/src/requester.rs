@@ -44,11 +44,8 @@ use crate::event_sums::EventSums;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
 use crate::local_completion_mux::LocalCompletionMux;
-use crate::messages::{
-    CheckedWqe, Expired, FetchResume, IssuedRead, LocalCompletion, Mark, Packet, ParsedWqe, RequesterCounts,
-    Response, SLOT_BITS, Sge, SgePart, WqeSlot,
-};
-use crate::outstanding::{Outstanding, SHARED_BITS};
+use crate::messages::{CheckedWqe, IssuedRead, RequesterCounts, SLOT_BITS, Sge};
+use crate::outstanding::Outstanding;
 use crate::read_response::ReadResponse;
 use crate::ready_queue::COUNT_BITS as WAITING_BITS;
 use crate::segment::{READY_COUNT_BITS as LONG_BITS, Segment};
@@ -68,7 +65,7 @@ use rnic_messages::pool::{LEVEL_BITS, level_after, level_of};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, TIMER_UNIT_BITS};
+use rnic_messages::sizes::TIMER_UNIT_BITS;
 use rnic_messages::transmit::{Departed, GatherCommand, GatherFailure, IssuedPsn};
 
 /// Levels of the pools of the requester.
@@ -97,13 +94,9 @@ pub struct RequesterPools {
 }
 
 /// The requester; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Requester {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// From control: bursts and turns may begin; what has begun continues without it.
     pub enable: Signal<In, Bit>,
     /// From control: write of the table of source addresses.
@@ -221,13 +214,13 @@ impl Logic for Requester {
         self.ack_timer.sweep.next = sweep;
         self.read_response.sweep.next = sweep;
 
-        StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.wqe_supply.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_parse, &mut self.setup_fork.rx);
-        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[0], &mut self.wqe_parse.setup);
-        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[1], &mut self.segment.setup);
-        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[2], &mut self.acknowledge.setup);
-        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[3], &mut self.read_response.setup);
-        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[4], &mut self.ack_timer.setup);
+        StreamRx::link(&mut self.setup_fetch, &mut self.wqe_supply.setup);
+        StreamRx::link(&mut self.setup_parse, &mut self.setup_fork.rx);
+        StreamTx::join(&mut self.setup_fork.stages[0], &mut self.wqe_parse.setup);
+        StreamTx::join(&mut self.setup_fork.stages[1], &mut self.segment.setup);
+        StreamTx::join(&mut self.setup_fork.stages[2], &mut self.acknowledge.setup);
+        StreamTx::join(&mut self.setup_fork.stages[3], &mut self.read_response.setup);
+        StreamTx::join(&mut self.setup_fork.stages[4], &mut self.ack_timer.setup);
 
         // Ready queue pairs, and their WQEs.
         self.wqe_supply.posted.next = self.send_posted.val();
@@ -235,77 +228,65 @@ impl Logic for Requester {
         self.wqe_supply.enable.next = self.enable.val();
         self.acknowledge.source_address_write.next = self.source_address_write.val();
         self.acknowledge.source_address_write_valid.next = self.source_address_write_valid.val();
-        StreamTx::<FetchResume>::join(&mut self.wqe_parse.resume, &mut self.wqe_supply.resume);
-        StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_supply.wqe_read);
+        StreamTx::join(&mut self.wqe_parse.resume, &mut self.wqe_supply.resume);
+        StreamTx::link(&mut self.wqe_read, &mut self.wqe_supply.wqe_read);
         self.wqe_supply.slot.next = self.wqe_slot.val();
         self.wqe_supply.slot_valid.next = self.wqe_slot_valid.val();
-        StreamTx::<WqeSlot>::join(&mut self.wqe_supply.wqe_slot, &mut self.wqe_parse.wqe_slot);
+        StreamTx::join(&mut self.wqe_supply.wqe_slot, &mut self.wqe_parse.wqe_slot);
         self.wqe_supply.kept_event.next = self.wqe_parse.kept_event.val();
         self.wqe_parse.kept_answer.next = self.wqe_supply.kept_answer.val();
         self.wqe_supply.weight.next = self.wqe_parse.weight.val();
         self.wqe_supply.charge_returned.next = self.segment.charge_returned.val();
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.segment.rest, &mut self.wqe_supply.rest);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_supply.turn, &mut self.segment.turn);
+        StreamTx::join(&mut self.segment.rest, &mut self.wqe_supply.rest);
+        StreamTx::join(&mut self.wqe_supply.turn, &mut self.segment.turn);
 
         // From WQE to packet.
-        StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.parsed, &mut self.wqe_check.parsed);
-        StreamTx::<CheckedWqe>::join(&mut self.wqe_check.checked, &mut self.checked.rx);
-        StreamTx::<Bits<SLOT_BITS>>::join(&mut self.wqe_check.inline_data, &mut self.inline_data.rx);
-        StreamTx::<CheckedWqe>::join(&mut self.checked.tx, &mut self.segment.checked);
-        StreamTx::<Sge>::join(&mut self.wqe_check.listed_sges, &mut self.listed_sges.rx);
-        StreamTx::<Sge>::join(&mut self.listed_sges.tx, &mut self.segment.listed_sges);
-        StreamTx::<SgePart>::join(&mut self.segment.sge_parts, &mut self.issue.sge_parts);
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.segment.access_request);
-        StreamTx::<Packet>::join(&mut self.segment.packet, &mut self.issue.packet);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.segment.wake, &mut self.wqe_parse.wake_long);
-        StreamTx::<Bits<SLOT_BITS>>::join(&mut self.inline_data.tx, &mut self.issue.inline_data);
-        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.issue.access_answer);
-        StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.issue.gather);
-        StreamTx::<Slot>::link(&mut self.inline_slot, &mut self.issue.inline_slot);
-        StreamTx::<LocalCompletion>::join(
-            &mut self.issue.local_completion,
-            &mut self.local_completion_mux.issued,
-        );
-        StreamTx::<Invalidation>::join(&mut self.issue.invalidate, &mut self.keys.rx);
-        StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
-        StreamRx::<Invalidated>::link(&mut self.invalidated, &mut self.local_completion_mux.invalidated);
-        StreamTx::<LocalCompletion>::join(
-            &mut self.local_completion_mux.completion,
-            &mut self.acknowledge.local_completion,
-        );
+        StreamTx::join(&mut self.wqe_parse.parsed, &mut self.wqe_check.parsed);
+        StreamTx::join(&mut self.wqe_check.checked, &mut self.checked.rx);
+        StreamTx::join(&mut self.wqe_check.inline_data, &mut self.inline_data.rx);
+        StreamTx::join(&mut self.checked.tx, &mut self.segment.checked);
+        StreamTx::join(&mut self.wqe_check.listed_sges, &mut self.listed_sges.rx);
+        StreamTx::join(&mut self.listed_sges.tx, &mut self.segment.listed_sges);
+        StreamTx::join(&mut self.segment.sge_parts, &mut self.issue.sge_parts);
+        StreamTx::link(&mut self.access_request, &mut self.segment.access_request);
+        StreamTx::join(&mut self.segment.packet, &mut self.issue.packet);
+        StreamTx::join(&mut self.segment.wake, &mut self.wqe_parse.wake_long);
+        StreamTx::join(&mut self.inline_data.tx, &mut self.issue.inline_data);
+        StreamRx::link(&mut self.access_answer, &mut self.issue.access_answer);
+        StreamTx::link(&mut self.gather, &mut self.issue.gather);
+        StreamTx::link(&mut self.inline_slot, &mut self.issue.inline_slot);
+        StreamTx::join(&mut self.issue.local_completion, &mut self.local_completion_mux.issued);
+        StreamTx::join(&mut self.issue.invalidate, &mut self.keys.rx);
+        StreamTx::link(&mut self.invalidate, &mut self.keys.tx);
+        StreamRx::link(&mut self.invalidated, &mut self.local_completion_mux.invalidated);
+        StreamTx::join(&mut self.local_completion_mux.completion, &mut self.acknowledge.local_completion);
 
         // From response to completion.
-        StreamRx::<GatherFailure>::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);
-        StreamRx::<PacketToken>::link(&mut self.responses, &mut self.acknowledge.responses);
-        StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
-        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.acknowledge.failure);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake_held);
-        StreamTx::<Mark>::join(&mut self.acknowledge.mark, &mut self.issue.mark);
+        StreamRx::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);
+        StreamRx::link(&mut self.responses, &mut self.acknowledge.responses);
+        StreamTx::link(&mut self.completion, &mut self.acknowledge.completion);
+        StreamTx::link(&mut self.failure, &mut self.acknowledge.failure);
+        StreamTx::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake_held);
+        StreamTx::join(&mut self.acknowledge.mark, &mut self.issue.mark);
 
         // Silence of the peer.
         self.ack_timer.unit.next = self.timer_unit.val();
         self.ack_timer.departed.next = self.departed.val();
         self.ack_timer.set.next = self.acknowledge.timer_set.val();
         self.ack_timer.set_valid.next = self.acknowledge.timer_set_valid.val();
-        StreamTx::<Expired>::join(&mut self.ack_timer.expired, &mut self.acknowledge.expired);
+        StreamTx::join(&mut self.ack_timer.expired, &mut self.acknowledge.expired);
 
         // Data of READs, and responses that must not overtake it.
         self.read_response.read.next = self.segment.read.val();
         self.read_response.read_place.next = self.segment.read_place.val();
         self.read_response.read_valid.next = self.segment.read_valid.val();
-        StreamTx::<IssuedRead>::join(&mut self.issue.issued_read, &mut self.issued_reads.rx);
-        StreamTx::<IssuedRead>::join(&mut self.issued_reads.tx, &mut self.read_response.issued_read);
-        StreamTx::<Response>::join(&mut self.acknowledge.response, &mut self.read_response.response);
-        StreamTx::<AccessRequest>::link(
-            &mut self.response_access_request,
-            &mut self.read_response.access_request,
-        );
-        StreamRx::<AccessAnswer>::link(
-            &mut self.response_access_answer,
-            &mut self.read_response.access_answer,
-        );
-        StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.read_response.place);
-        StreamRx::<ResponseNotice>::link(&mut self.returned, &mut self.acknowledge.returned);
+        StreamTx::join(&mut self.issue.issued_read, &mut self.issued_reads.rx);
+        StreamTx::join(&mut self.issued_reads.tx, &mut self.read_response.issued_read);
+        StreamTx::join(&mut self.acknowledge.response, &mut self.read_response.response);
+        StreamTx::link(&mut self.response_access_request, &mut self.read_response.access_request);
+        StreamRx::link(&mut self.response_access_answer, &mut self.read_response.access_answer);
+        StreamTx::link(&mut self.place, &mut self.read_response.place);
+        StreamRx::link(&mut self.returned, &mut self.acknowledge.returned);
 
         // The pool has three writers.
         self.outstanding.link.next = self.wqe_parse.link.val();
@@ -313,7 +294,7 @@ impl Logic for Requester {
         self.outstanding.begun.next = self.wqe_parse.begun.val();
         self.outstanding.retired_read.next = self.wqe_parse.retired_read.val();
         self.wqe_parse.retired.next = self.outstanding.retired.val();
-        StreamTx::<Bits<SHARED_BITS>>::join(&mut self.outstanding.free, &mut self.wqe_parse.free);
+        StreamTx::join(&mut self.outstanding.free, &mut self.wqe_parse.free);
         self.outstanding.message.next = self.issue.message.val();
         self.outstanding.issued.next = self.issue.issued.val();
         self.issued_psn.next = self.issue.issued_psn.val();

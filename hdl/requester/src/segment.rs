@@ -103,12 +103,9 @@ enum Step {
 }
 
 /// Makes packets; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Segment {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From control; wqe_parse must have taken the event before.
@@ -174,11 +171,11 @@ impl Logic for Segment {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<Packet>::link(&mut self.packet, &mut self.packets.tx);
-        StreamTx::<SgePart>::link(&mut self.sge_parts, &mut self.part_queue.tx);
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.rest, &mut self.rest_queue.tx);
+        StreamTx::link(&mut self.packet, &mut self.packets.tx);
+        StreamTx::link(&mut self.sge_parts, &mut self.part_queue.tx);
+        StreamTx::link(&mut self.access_request, &mut self.requests.tx);
+        StreamTx::link(&mut self.wake, &mut self.wakes.tx);
+        StreamTx::link(&mut self.rest, &mut self.rest_queue.tx);
         self.charge_returned.next = self.returned.q.val();
         self.waiting.next = self.waiting_count.q.val();
         let is_sweeping = self.sweep.val().is_sweeping;
@@ -208,16 +205,14 @@ impl Logic for Segment {
         // The records. For an event, they are read in one cycle and written in the next.
         let is_setup = step == Step::Setup;
         self.setup.ready.next = is_setup;
-        self.lives.read_enable.next = step == Step::Idle;
-        self.lives.read_address.next = chosen;
+        self.lives.read(step == Step::Idle, chosen);
         self.lives.write_enable.next = is_sweeping || is_setup;
         self.lives.write_address.next = select(is_sweeping, sweep_index, event.queue_pair);
         self.lives.write_data.next =
             Life { serves: serves(event.state) && !is_sweeping, generation: event.generation };
         self.rests.read_enable.next = step == Step::Idle || step == Step::Event;
         self.rests.read_address.next = select(step == Step::Event, event.queue_pair, chosen);
-        self.acknowledged.read_enable.next = step == Step::Idle;
-        self.acknowledged.read_address.next = chosen;
+        self.acknowledged.read(step == Step::Idle, chosen);
         self.acknowledged.write_enable.next = self.retired.val().valid || is_sweeping;
         self.acknowledged.write_address.next =
             select(is_sweeping, sweep_index, self.retired.val().queue_pair);
@@ -235,18 +230,14 @@ impl Logic for Segment {
         if step == Step::Load && admission.waits {
             self.is_rest.d.next = true;
         }
-        self.wakes.rx.valid.next = step == Step::Load && admission.wakes;
-        self.wakes.rx.beat.next = queue_pair;
+        self.wakes.rx.offer(step == Step::Load && admission.wakes, queue_pair);
         self.turn.ready.next = loads_turn;
 
         // Its list.
         let fills = step == Step::Fill && self.listed_sges.valid.val();
         self.listed_sges.ready.next = step == Step::Fill;
-        self.lists.write_enable.next = fills;
-        self.lists.write_address.next = cat!(queue_pair, work.rest.listed_index);
-        self.lists.write_data.next = self.listed_sges.beat.val();
-        self.lists.read_enable.next = true;
-        self.lists.read_address.next = cat!(queue_pair, listed_place(step, work.rest.listed_index));
+        self.lists.write(fills, cat!(queue_pair, work.rest.listed_index), self.listed_sges.beat.val());
+        self.lists.read(true, cat!(queue_pair, listed_place(step, work.rest.listed_index)));
         let listed = self.lists.read_data.val();
 
         // The packet.
@@ -263,8 +254,7 @@ impl Logic for Segment {
         self.checked.ready.next = takes;
         self.returned.d.next =
             select(takes && wqe.header.ends_burst, wqe.plan.charge, bits::<CHARGE_BITS>(0));
-        self.packets.rx.valid.next = makes;
-        self.packets.rx.beat.next = packet_of(queue_pair, is_turn, ends, wqe, work, requests);
+        self.packets.rx.offer(makes, packet_of(queue_pair, is_turn, ends, wqe, work, requests));
         self.read.next = read_record_of(work.rest, message.is_atomic);
         self.read_place.next = wqe.plan.read_place;
         self.read_valid.next = makes && is_new_read(work);
@@ -273,8 +263,7 @@ impl Logic for Segment {
         // Its access requests, the second one a cycle later, those of a list one after the other.
         let taken: Taken = taken_of(step, work, listed);
         let asks_list = step == Step::Listed && parts.second.any();
-        self.part_queue.rx.valid.next = asks_list;
-        self.part_queue.rx.beat.next = listed_part(taken, parts.second);
+        self.part_queue.rx.offer(asks_list, listed_part(taken, parts.second));
         self.requests.rx.valid.next = (makes && requests.has_first) || step == Step::Second || asks_list;
         self.requests.rx.beat.next = access_of(taken, work.rest.domain, message.is_read);
 
@@ -311,8 +300,7 @@ impl Logic for Segment {
         // What is left waits for its turn, unless the queue pair waits already.
         let stores = step == Step::Store;
         let waits = stores && !has_ended && !message.was_queued;
-        self.rest_queue.rx.valid.next = waits;
-        self.rest_queue.rx.beat.next = queue_pair;
+        self.rest_queue.rx.offer(waits, queue_pair);
         self.waiting_count.d.next = waiting_after(self.waiting_count.q.val(), waits, loads_turn);
         self.rests.write_enable.next = is_sweeping || is_setup || (stores && !message.is_put_off);
         let index = select(is_setup, event.queue_pair, queue_pair);

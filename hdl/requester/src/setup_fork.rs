@@ -26,12 +26,9 @@ use rnic_messages::setup::SetupEvent;
 pub const STAGES: usize = 5;
 
 /// Forks setup events; see the module.
+#[clocked(reset = "drops the event")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct SetupFork {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops the event.
-    pub reset: Signal<In, Bit>,
     /// From control.
     pub rx: StreamRx<SetupEvent>,
     /// To the stages, the first one first.
@@ -59,8 +56,7 @@ impl Logic for SetupFork {
             self.waits[0].d.next = self.rx.valid.val();
         }
         for i in 0..STAGES {
-            self.stages[i].beat.next = self.event.q.val();
-            self.stages[i].valid.next = self.waits[i].q.val();
+            self.stages[i].offer(self.waits[i].q.val(), self.event.q.val());
             if self.waits[i].q.val() && self.stages[i].ready.val() {
                 self.waits[i].d.next = false;
                 if i + 1 < STAGES {

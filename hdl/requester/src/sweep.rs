@@ -33,12 +33,9 @@ pub struct SweepStep {
 }
 
 /// Clears records; see the module.
+#[clocked(reset = "starts a sweep")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Sweep {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; starts a sweep.
-    pub reset: Signal<In, Bit>,
     /// To all stages; registered.
     pub step: Signal<Out, SweepStep>,
     count: Reg<Bits<COUNT_BITS>>,

@@ -56,12 +56,9 @@ enum Step {
 }
 
 /// Checks WQEs; see the module.
+#[clocked(reset = "drops the WQE")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct WqeCheck {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops the WQE.
-    pub reset: Signal<In, Bit>,
     /// From wqe_parse.
     pub parsed: StreamRx<ParsedWqe>,
     /// To segment, through a queue whose `ready` is registered.

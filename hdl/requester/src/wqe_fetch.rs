@@ -84,12 +84,9 @@ enum Step {
 }
 
 /// Fetches WQEs; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct WqeFetch {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From control: bursts and turns may begin.
@@ -168,9 +165,9 @@ impl Logic for WqeFetch {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.spans.tx);
-        StreamTx::<WqeBurst>::link(&mut self.bursts, &mut self.burst_queue.tx);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.turn, &mut self.turn_queue.tx);
+        StreamTx::link(&mut self.wqe_read, &mut self.spans.tx);
+        StreamTx::link(&mut self.bursts, &mut self.burst_queue.tx);
+        StreamTx::link(&mut self.turn, &mut self.turn_queue.tx);
         self.burst_count.next = self.bursts_done.q.val();
         self.turn_count.next = self.turns_done.q.val();
         self.slots_used.next = bits::<SLOT_COUNT_BITS>(1 << SLOT_QUEUE_BITS) - self.room.q.val();
@@ -182,8 +179,7 @@ impl Logic for WqeFetch {
         let event = self.setup.beat.val();
         let resume = self.resume.beat.val();
 
-        self.again.valid.next = self.has_again.q.val();
-        self.again.beat.next = self.again_held.q.val();
+        self.again.offer(self.has_again.q.val(), self.again_held.q.val());
         if self.again.ready.val() {
             self.has_again.d.next = false;
         }
@@ -224,23 +220,18 @@ impl Logic for WqeFetch {
         }
         // The producer index is read a cycle after the queue pair was chosen: what a doorbell wrote until then
         // is seen.
-        self.rings.read_enable.next = step == Step::Idle;
-        self.rings.read_address.next = chosen;
-        self.fetched.read_enable.next = step == Step::Idle;
-        self.fetched.read_address.next = chosen;
-        self.producer.read_enable.next = step == Step::Read;
-        self.producer.read_address.next = queue_pair;
+        self.rings.read(step == Step::Idle, chosen);
+        self.fetched.read(step == Step::Idle, chosen);
+        self.producer.read(step == Step::Read, queue_pair);
         let ring = self.rings.read_data.val();
         let fetched = self.fetched.read_data.val();
         let weighed = self.weight.val();
-        self.weights.read_enable.next = step == Step::Idle;
-        self.weights.read_address.next = chosen;
+        self.weights.read(step == Step::Idle, chosen);
         self.weights.write_enable.next = weighed.valid || is_sweeping;
         self.weights.write_address.next = select(is_sweeping, sweep_index, weighed.queue_pair);
         self.weights.write_data.next = select(is_sweeping, bits::<WEIGHT_BITS>(0), weighed.weight);
         let weight = self.weights.read_data.val();
-        self.rests.read_enable.next = step == Step::Idle;
-        self.rests.read_address.next = chosen;
+        self.rests.read(step == Step::Idle, chosen);
 
         // The records.
         let plan = self.plan.q.val();
@@ -299,15 +290,13 @@ impl Logic for WqeFetch {
         }
         let first = first_step(takes, offers.next);
         self.step.d.next = step_after(step, first, is_taken, reads && is_split(plan));
-        self.turn_queue.rx.valid.next = gives_turn;
-        self.turn_queue.rx.beat.next = queue_pair;
+        self.turn_queue.rx.offer(gives_turn, queue_pair);
         if gives_turn {
             self.turns_done.d.next = self.turns_done.q.val() + 1;
         }
 
         // The burst.
-        self.burst_queue.rx.valid.next = emits;
-        self.burst_queue.rx.beat.next = burst_of(queue_pair, ring, fetched, plan, weight, charge);
+        self.burst_queue.rx.offer(emits, burst_of(queue_pair, ring, fetched, plan, weight, charge));
         self.spans.rx.valid.next = reads || step == Step::EmitWrapped;
         self.spans.rx.beat.next = span_of(step == Step::EmitWrapped, ring.base_page, plan);
         if emits {

@@ -26,12 +26,9 @@ use rnic_kernel::prelude::*;
 use rnic_messages::host::Slot;
 
 /// Pairs slots; see the module.
+#[clocked(reset = "drops the slot")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct WqePair {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops the slot.
-    pub reset: Signal<In, Bit>,
     /// From wqe_fetch: what was requested.
     pub bursts: StreamRx<WqeBurst>,
     /// From the host; `ready` is combinational from `wqe_slot.ready`.

@@ -108,12 +108,9 @@ enum Step {
 }
 
 /// Parses WQEs; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct WqeParse {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From control.
@@ -174,8 +171,8 @@ impl Logic for WqeParse {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<ParsedWqe>::link(&mut self.parsed, &mut self.parsed_wqes.tx);
-        StreamTx::<FetchResume>::link(&mut self.resume, &mut self.resumes.tx);
+        StreamTx::link(&mut self.parsed, &mut self.parsed_wqes.tx);
+        StreamTx::link(&mut self.resume, &mut self.resumes.tx);
         self.probed.next = self.probed_held.q.val();
         self.probed_busy.next = self.is_busy.q.val();
         self.counts_stale_dropped.next = self.is_stale.q.val();
@@ -213,10 +210,8 @@ impl Logic for WqeParse {
         self.wqe_slot.ready.next = step == Step::Act;
 
         // The records. `retired` is read again in the cycle in which the queue pair becomes held.
-        self.lives.read_enable.next = step == Step::Idle;
-        self.lives.read_address.next = chosen;
-        self.sends.read_enable.next = step == Step::Idle;
-        self.sends.read_address.next = chosen;
+        self.lives.read(step == Step::Idle, chosen);
+        self.sends.read(step == Step::Idle, chosen);
         self.retired_read.next = RetiredRead {
             queue_pair: select(step == Step::Idle, chosen, queue_pair),
             valid: step == Step::Idle || step == Step::Act,

@@ -17,7 +17,7 @@
 //! The blocks inside say how fast they are and what they guarantee; this one joins them. wqe_fetch has reserved the room of
 //! each slot that comes from the host.
 use crate::kept_slots::KeptSlots;
-use crate::messages::{FetchResume, KeptAnswer, KeptEvent, WqeBurst, WqeSlot};
+use crate::messages::{FetchResume, KeptAnswer, KeptEvent, WqeSlot};
 use crate::ready_queue::{COUNT_BITS as WAITING_BITS, ReadyQueue};
 use crate::sweep::SweepStep;
 use crate::weight::{CHARGE_BITS, WeightWrite};
@@ -31,12 +31,9 @@ use rnic_messages::setup::SetupEvent;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// From doorbells to slots; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct WqeSupply {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Clears the records after reset.
     pub sweep: Signal<In, SweepStep>,
     /// Bursts may begin.
@@ -105,25 +102,21 @@ impl Logic for WqeSupply {
         self.ready_queue.posted_valid.next = is_posted;
         self.wqe_fetch.posted.next = posted;
         self.wqe_fetch.posted_valid.next = is_posted;
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(
-            &mut self.ready_queue.to_fetch,
-            &mut self.wqe_fetch.from_ready_queue,
-        );
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
-        StreamRx::<SetupEvent>::link(&mut self.setup, &mut self.wqe_fetch.setup);
-        StreamRx::<FetchResume>::link(&mut self.resume, &mut self.wqe_fetch.resume);
-        StreamRx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.rest, &mut self.wqe_fetch.rest);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.turn, &mut self.wqe_fetch.turn);
+        StreamTx::join(&mut self.ready_queue.to_fetch, &mut self.wqe_fetch.from_ready_queue);
+        StreamTx::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
+        StreamRx::link(&mut self.setup, &mut self.wqe_fetch.setup);
+        StreamRx::link(&mut self.resume, &mut self.wqe_fetch.resume);
+        StreamRx::link(&mut self.rest, &mut self.wqe_fetch.rest);
+        StreamTx::link(&mut self.turn, &mut self.wqe_fetch.turn);
         self.turn_count.next = self.wqe_fetch.turn_count.val();
-        StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
+        StreamTx::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
 
         // WqeFetch has reserved the room.
-        self.slots.rx.beat.next = self.slot.val();
-        self.slots.rx.valid.next = self.slot_valid.val();
-        StreamTx::<Slot>::join(&mut self.slots.tx, &mut self.wqe_pair.slots);
-        StreamTx::<WqeBurst>::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
+        self.slots.rx.offer(self.slot_valid.val(), self.slot.val());
+        StreamTx::join(&mut self.slots.tx, &mut self.wqe_pair.slots);
+        StreamTx::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
         self.wqe_fetch.slot_returned.next = self.wqe_pair.slot_returned.val();
-        StreamTx::<WqeSlot>::link(&mut self.wqe_slot, &mut self.wqe_pair.wqe_slot);
+        StreamTx::link(&mut self.wqe_slot, &mut self.wqe_pair.wqe_slot);
         self.wqe_fetch.weight.next = self.weight.val();
         self.wqe_fetch.charge_returned.next = self.charge_returned.val();
         self.line_used.next = self.wqe_fetch.line_used.val();
@@ -131,8 +124,8 @@ impl Logic for WqeSupply {
         self.kept_slots.action.next = self.kept_event.val();
         self.kept_slots.slot.next = self.wqe_pair.wqe_slot.beat.val();
         self.kept_answer.next = self.kept_slots.answer.val();
-        StreamTx::<WqeBurst>::join(&mut self.kept_slots.bursts, &mut self.wqe_pair.kept_bursts);
-        StreamTx::<Slot>::join(&mut self.kept_slots.slots, &mut self.wqe_pair.kept_slots);
+        StreamTx::join(&mut self.kept_slots.bursts, &mut self.wqe_pair.kept_bursts);
+        StreamTx::join(&mut self.kept_slots.slots, &mut self.wqe_pair.kept_slots);
 
         self.burst_count.next = self.wqe_fetch.burst_count.val() + self.kept_slots.burst_count.val();
         self.queues_waiting.next = self.ready_queue.level.val();

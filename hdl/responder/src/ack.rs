@@ -90,12 +90,9 @@ enum Step {
 }
 
 /// Sends acknowledgements and NAKs; see the module.
+#[clocked(reset = "forgets all queue pairs")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Ack {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all queue pairs.
-    pub reset: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From place: replies with the host writes that they wait for; taken in bounded time, whatever `tx` does.
@@ -154,12 +151,11 @@ impl Logic for Ack {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<AtomicRelease>::link(&mut self.atomic_release, &mut self.atomic_releases.tx);
-        StreamTx::<ReadRelease>::link(&mut self.release, &mut self.releases.tx);
-        StreamTx::<TransmitRequest>::link(&mut self.tx, &mut self.packets.tx);
-        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
-        self.closings.rx.valid.next = self.read_closed_valid.val();
-        self.closings.rx.beat.next = self.read_closed.val();
+        StreamTx::link(&mut self.atomic_release, &mut self.atomic_releases.tx);
+        StreamTx::link(&mut self.release, &mut self.releases.tx);
+        StreamTx::link(&mut self.tx, &mut self.packets.tx);
+        StreamTx::link(&mut self.failure, &mut self.failures.tx);
+        self.closings.rx.offer(self.read_closed_valid.val(), self.read_closed.val());
         self.owing.next = self.ready_queue.level.val();
         let done = self.done.q.val();
         let newly_done = self.done_count.val() - done.get_bits::<WRITE_COUNT_BITS>(0);
@@ -217,7 +213,6 @@ impl Logic for Ack {
             self.step.d.next = Step::Send;
             self.ready_is_next.d.next = false;
         }
-        self.records.read_enable.next = is_idle;
         let chosen = if sets {
             setup.queue_pair
         } else if fails {
@@ -229,7 +224,7 @@ impl Logic for Ack {
         } else {
             head.queue_pair
         };
-        self.records.read_address.next = chosen;
+        self.records.read(is_idle, chosen);
         if is_idle {
             self.queue_pair.d.next = chosen;
         }
@@ -289,12 +284,9 @@ impl Logic for Ack {
             is_again,
             is_dropped: is_again && !change.repeats,
         };
-        self.atomic_releases.rx.valid.next = is_owe && event.is_atomic;
-        self.atomic_releases.rx.beat.next = AtomicRelease { queue_pair };
-        self.packets.rx.valid.next = leaves;
-        self.packets.rx.beat.next = packet_of(queue_pair, record);
-        self.failures.rx.valid.next = has_notice(record, change);
-        self.failures.rx.beat.next = notice_of(queue_pair, record, change.is_hit);
+        self.atomic_releases.rx.offer(is_owe && event.is_atomic, AtomicRelease { queue_pair });
+        self.packets.rx.offer(leaves, packet_of(queue_pair, record));
+        self.failures.rx.offer(has_notice(record, change), notice_of(queue_pair, record, change.is_hit));
         self.ready_queue.rx.valid.next = enters_queue(record, change, closing_count) || change.stays;
         self.ready_queue.rx.beat.next =
             Ready { queue_pair, write_count: next_write_count(record, change, newer, done) };

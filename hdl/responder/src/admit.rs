@@ -87,13 +87,9 @@ mod record;
 mod step;
 
 /// Admits requests; see the module.
+#[clocked(reset = "forgets all queue pairs")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Admit {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all queue pairs.
-    pub reset: Signal<In, Bit>,
-
     /// From control: write of the table of source addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
     /// `source_address_write` is valid.
@@ -168,8 +164,8 @@ impl Logic for Admit {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.posted_wqes.srq_limit);
-        StreamTx::<QpNotice>::link(&mut self.established, &mut self.establish.notice);
+        StreamTx::link(&mut self.srq_limit, &mut self.posted_wqes.srq_limit);
+        StreamTx::link(&mut self.established, &mut self.establish.notice);
 
         // What is done next.
         let step = self.step.q.val();
@@ -193,14 +189,10 @@ impl Logic for Admit {
 
         // The records of the queue pair.
         let asked = asked_of(choice, event.queue_pair, offered.queue_pair, swept);
-        self.paths.read_enable.next = is_idle;
-        self.paths.read_address.next = asked;
-        self.records.read_enable.next = is_idle;
-        self.records.read_address.next = asked;
-        self.served.read_enable.next = is_idle;
-        self.served.read_address.next = asked;
-        self.stopped.read_enable.next = is_idle;
-        self.stopped.read_address.next = asked;
+        self.paths.read(is_idle, asked);
+        self.records.read(is_idle, asked);
+        self.served.read(is_idle, asked);
+        self.stopped.read(is_idle, asked);
         let path = self.paths.read_data.val();
         let record = self.records.read_data.val();
         let token = self.token.q.val();
@@ -288,16 +280,12 @@ impl Logic for Admit {
 
         // The records are written.
         let record_write = record_write_of(setting, decides, outcome, queue_pairs, set, after);
-        self.records.write_enable.next = record_write.enable;
-        self.records.write_address.next = record_write.queue_pair;
-        self.records.write_data.next = record_write.data;
+        self.records.write(record_write.enable, record_write.queue_pair, record_write.data);
         self.paths.write_enable.next = setting.clears || setting.sets;
         self.paths.write_address.next = select(setting.clears, swept, event.queue_pair);
         self.paths.write_data.next = path_of(event, !setting.clears);
         let stopped_write = stopped_write_of(setting, self.stop.val(), stops, restarts, queue_pairs);
-        self.stopped.write_enable.next = stopped_write.enable;
-        self.stopped.write_address.next = stopped_write.queue_pair;
-        self.stopped.write_data.next = stopped_write.data;
+        self.stopped.write(stopped_write.enable, stopped_write.queue_pair, stopped_write.data);
         self.served.write_enable.next = self.reads_served_valid.val();
         self.served.write_address.next = self.reads_served.val().queue_pair;
         self.served.write_data.next = self.reads_served.val().count;

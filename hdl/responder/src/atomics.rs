@@ -134,12 +134,9 @@ fn next_step(step: Step, choice: Choice, sweep_ends: Bit) -> Step {
 }
 
 /// Executes the atomics of peers in host memory.
+#[clocked(reset = "forgets all atomics. The host must have answered those before")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Atomics {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all atomics. The host must have answered those before.
-    pub reset: Signal<In, Bit>,
     /// From resolve: atomics in order; `ready` is a function of registers.
     pub request: StreamRx<AtomicRequest>,
     /// From ack; `ready` is a function of registers.
@@ -236,8 +233,7 @@ impl Logic for Atomics {
         } else {
             request.queue_pair
         };
-        self.records.read_enable.next = is_idle;
-        self.records.read_address.next = chosen;
+        self.records.read(is_idle, chosen);
         self.ready_queue.tx.ready.next = turns;
         if is_idle {
             self.queue_pair.d.next = chosen;
@@ -262,19 +258,16 @@ impl Logic for Atomics {
         self.ring.write_data.next = waiting_of(request, self.periods.newer.val());
 
         // The oldest request begins if its word is free.
-        self.ring.read_enable.next = step == Step::Load;
-        self.ring.read_address.next = numbered_read_place(progress.share, progress.started);
+        self.ring.read(step == Step::Load, numbered_read_place(progress.share, progress.started));
         let oldest = self.ring.read_data.val();
         let lock = lock_of(oldest.address);
-        self.locks.read_enable.next = step == Step::Fetch || is_idle;
-        self.locks.read_address.next = select(is_idle, finished.lock, lock);
+        self.locks.read(step == Step::Fetch || is_idle, select(is_idle, finished.lock, lock));
         let found = self.locks.read_data.val();
         let tries = step == Step::Lock;
         let draws = tries && !progress.has_ticket;
         let ticket = ticket_of(progress, found);
         let starts = tries && ticket == found.called;
-        self.reading.rx.valid.next = starts;
-        self.reading.rx.beat.next = Reading { queue_pair, waiting: oldest };
+        self.reading.rx.offer(starts, Reading { queue_pair, waiting: oldest });
         self.read.valid.next = self.has_read.q.val();
         self.read.beat.next = HostSpan { address: self.read_address.q.val(), length: bits(WORD_BYTES) };
         if starts {
@@ -285,28 +278,24 @@ impl Logic for Atomics {
         }
 
         // The word arrives.
-        self.arrived.rx.valid.next = self.word_valid.val();
-        self.arrived.rx.beat.next = self.word.val();
+        self.arrived.rx.offer(self.word_valid.val(), self.word.val());
         let reading = self.reading.tx.beat.val();
         let word = self.arrived.tx.beat.val();
         let computes = self.reading.tx.valid.val() && self.arrived.tx.valid.val() && !self.has_write.q.val();
         self.reading.tx.ready.next = computes;
         self.arrived.tx.ready.next = computes;
-        self.written.rx.valid.next = computes;
-        self.written.rx.beat.next = written_of(reading, word);
+        self.written.rx.offer(computes, written_of(reading, word));
         if computes {
             self.has_write.d.next = writes_word(reading.waiting.operands, word);
             self.word_write.d.next = write_of(reading.waiting, word);
         } else if self.write.ready.val() {
             self.has_write.d.next = false;
         }
-        self.write.valid.next = self.has_write.q.val();
-        self.write.beat.next = self.word_write.q.val();
+        self.write.offer(self.has_write.q.val(), self.word_write.q.val());
 
         // The end of its write frees it.
         let ends = step == Step::Finish;
-        self.dones.rx.valid.next = self.write_done.val();
-        self.dones.rx.beat.next = self.write_failed.val();
+        self.dones.rx.offer(self.write_done.val(), self.write_failed.val());
         self.written.tx.ready.next = ends;
         self.dones.tx.ready.next = ends && finished.has_write;
         if ends {
@@ -315,8 +304,7 @@ impl Logic for Atomics {
         } else if self.result.ready.val() {
             self.has_result.d.next = false;
         }
-        self.result.valid.next = self.has_result.q.val();
-        self.result.beat.next = self.result_held.q.val();
+        self.result.offer(self.has_result.q.val(), self.result_held.q.val());
         self.locks.write_enable.next = clears || draws || ends;
         let written_lock = select(ends, finished.lock, lock);
         self.locks.write_address.next = select(clears, sweep.get_bits::<LOCK_BITS>(0), written_lock);
@@ -332,8 +320,7 @@ impl Logic for Atomics {
         let change = Change { stores, releases, tries, starts, ends, share: request.share };
         let next = progress_after(progress, change, ticket);
         let begins = may_begin(next);
-        self.ready_queue.rx.valid.next = changes && begins && !next.is_queued;
-        self.ready_queue.rx.beat.next = queue_pair;
+        self.ready_queue.rx.offer(changes && begins && !next.is_queued, queue_pair);
         self.records.write_enable.next = clears || changes;
         self.records.write_address.next = select(clears, sweep, queue_pair);
         let queued = Progress { is_queued: next.is_queued || begins, ..next };

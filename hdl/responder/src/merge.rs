@@ -4,12 +4,9 @@ use rnic_kernel::prelude::*;
 use rnic_messages::setup::{InFlight, QpNotice};
 
 /// Merges the notices of three stages; the first has precedence, then the second.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct NoticeMerge {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Notices with precedence.
     pub first: StreamRx<QpNotice>,
     /// Notices that come before those of `third`.
@@ -38,18 +35,15 @@ impl Logic for NoticeMerge {
         self.first.ready.next = self.slice.rx.ready.val();
         self.second.ready.next = self.slice.rx.ready.val() && !has_first;
         self.third.ready.next = self.slice.rx.ready.val() && !has_first && !has_second;
-        StreamTx::<QpNotice>::link(&mut self.tx, &mut self.slice.tx);
+        StreamTx::link(&mut self.tx, &mut self.slice.tx);
     }
 }
 
 /// Counts what enters the responder and what leaves it: packets, receive WQEs that are flushed, and reads of
 /// receive WQEs.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct InFlightCount {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// A packet was admitted.
     pub enters: Signal<In, Bit>,
     /// A read of receive WQEs is requested.

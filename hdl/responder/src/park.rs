@@ -148,12 +148,9 @@ struct Issue {
 }
 
 /// Parks packets; see the module.
+#[clocked(reset = "forgets all packets")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Park {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all packets.
-    pub reset: Signal<In, Bit>,
     /// From admission; `ready` is a function of registers. A packet that was begun when it was high is taken, if it comes within
     /// four cycles and none does before.
     pub admitted: StreamRx<Admission>,
@@ -223,8 +220,8 @@ impl Logic for Park {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<ReceiveWqeRequest>::link(&mut self.request, &mut self.requests.tx);
-        StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
+        StreamTx::link(&mut self.request, &mut self.requests.tx);
+        StreamTx::link(&mut self.operands, &mut self.operands_queue.tx);
         self.entries_used.next = bits::<ENTRY_COUNT>(1 << ENTRY_BITS) - self.free.level.val();
         let (clears, sweep) = (self.is_clearing.q.val(), self.sweep.q.val());
         if clears {
@@ -247,15 +244,9 @@ impl Logic for Park {
         self.admitted.ready.next = leaves_room(level) && may_free && !self.pause.pauses.val();
         let entry = self.free.tx.beat.val();
         self.free.tx.ready.next = enters;
-        self.tokens.write_enable.next = enters;
-        self.tokens.write_address.next = entry;
-        self.tokens.write_data.next = admission.packet;
-        self.parked_operands.write_enable.next = enters;
-        self.parked_operands.write_address.next = entry;
-        self.parked_operands.write_data.next = admission.operands;
-        self.asks.write_enable.next = enters;
-        self.asks.write_address.next = entry;
-        self.asks.write_data.next = entering;
+        self.tokens.write(enters, entry, admission.packet);
+        self.parked_operands.write(enters, entry, admission.operands);
+        self.asks.write(enters, entry, entering);
 
         // Act: the event of the cycle before, with the record of its list.
         let (has_event, event) = (self.has_event.q.val(), self.event.q.val());
@@ -274,21 +265,17 @@ impl Logic for Park {
         let is_taken = may_pass && self.passed.ready.val();
         self.waits.d.next = is_out && !is_taken;
         self.is_waiting_asked.d.next = is_out_asked;
-        self.passed.valid.next = is_out && may_pass;
-        self.passed.beat.next = token;
-        self.wqe.valid.next = is_out && may_pass && is_out_asked;
-        self.wqe.beat.next = answer;
+        self.passed.offer(is_out && may_pass, token);
+        self.wqe.offer(is_out && may_pass && is_out_asked, answer);
         let is_refused = has_event && event.is_leave && event.is_asked && !action.passes;
         self.answer.ready.next = is_refused || (is_out && is_taken && is_out_asked);
         self.has_operands.d.next = is_out && is_taken && token.is_atomic;
         self.passed_operands.d.next = self.parked_operands.read_data.val();
-        self.operands_queue.rx.valid.next = self.has_operands.q.val();
-        self.operands_queue.rx.beat.next = self.passed_operands.q.val();
+        self.operands_queue.rx.offer(self.has_operands.q.val(), self.passed_operands.q.val());
         self.free.rx.valid.next =
             select(clears, !sweep.get_bits::<2>(ENTRY_BITS).any(), acts && action.passes);
         self.free.rx.beat.next = select(clears, sweep.get_bits::<ENTRY_BITS>(0), event.entry);
-        self.turns.rx.valid.next = acts && action.schedules;
-        self.turns.rx.beat.next = action.turn;
+        self.turns.rx.offer(acts && action.schedules, action.turn);
 
         // Packets enter `order`, and ask for their WQEs; those of turns when no other does.
         self.ask_gate.next_ring.next = self.next_ring.val();
@@ -351,12 +338,9 @@ impl Logic for Park {
         self.has_event.d.next = select(may_read, reads, has_event);
         self.event.d.next = select(may_read, chosen, event);
         let may_pass_next = may_read && !has_wake && leaves && !head.is_unasked;
-        self.tokens.read_enable.next = may_pass_next;
-        self.tokens.read_address.next = head.entry;
-        self.parked_operands.read_enable.next = may_pass_next;
-        self.parked_operands.read_address.next = head.entry;
-        self.asks.read_enable.next = may_read;
-        self.asks.read_address.next = chosen.entry;
+        self.tokens.read(may_pass_next, head.entry);
+        self.parked_operands.read(may_pass_next, head.entry);
+        self.asks.read(may_read, chosen.entry);
 
         // The records.
         self.lists.reads.next = may_read;

@@ -60,7 +60,7 @@ use crate::messages::{AtomicResult, ReadResponderCounts};
 use effect::{Effect, counts_of, dropped_of, effect_of};
 use finder::DUPLICATE_COUNT;
 use queue::{Change, READY_COUNT_BITS, ReadyPairs};
-use record::{Progress, Response};
+use record::Progress;
 use replays::ReplayTable;
 use response_queue::ResponseQueue;
 use rnic_blocks::memory::Memory;
@@ -112,12 +112,9 @@ fn pools_of(turns: Bits<READY_COUNT_BITS>, duplicates: Bits<DUPLICATE_COUNT>) ->
 }
 
 /// Answers READs and atomics; see the module.
+#[clocked(reset = "forgets all queue pairs")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct ReadResponder {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all queue pairs.
-    pub reset: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From resolve: READs and atomics in order, before they are released; duplicates too. `ready` is combinational
@@ -168,18 +165,18 @@ impl Logic for ReadResponder {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamRx::<SetupEvent>::link(&mut self.setup, &mut self.sequencer.setup);
-        StreamRx::<ReadRequest>::link(&mut self.request, &mut self.sequencer.request);
-        StreamRx::<ReadRelease>::link(&mut self.release, &mut self.sequencer.release);
-        StreamRx::<AtomicResult>::link(&mut self.result, &mut self.sequencer.result);
-        StreamTx::<ReadRequest>::join(&mut self.sequencer.duplicate, &mut self.replays.duplicate);
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
-        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.sender.access_answer);
-        StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.sender.gather);
-        StreamRx::<GatherFailure>::link(&mut self.lost, &mut self.sender.lost);
-        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.sender.failure);
-        StreamTx::<ReadsWithdrawn>::link(&mut self.withdrawn, &mut self.replays.withdrawn);
-        StreamTx::<Response>::join(&mut self.responses.tx, &mut self.sender.response);
+        StreamRx::link(&mut self.setup, &mut self.sequencer.setup);
+        StreamRx::link(&mut self.request, &mut self.sequencer.request);
+        StreamRx::link(&mut self.release, &mut self.sequencer.release);
+        StreamRx::link(&mut self.result, &mut self.sequencer.result);
+        StreamTx::join(&mut self.sequencer.duplicate, &mut self.replays.duplicate);
+        StreamTx::link(&mut self.access_request, &mut self.requests.tx);
+        StreamRx::link(&mut self.access_answer, &mut self.sender.access_answer);
+        StreamTx::link(&mut self.gather, &mut self.sender.gather);
+        StreamRx::link(&mut self.lost, &mut self.sender.lost);
+        StreamTx::link(&mut self.failure, &mut self.sender.failure);
+        StreamTx::link(&mut self.withdrawn, &mut self.replays.withdrawn);
+        StreamTx::join(&mut self.responses.tx, &mut self.sender.response);
         let step = self.sequencer.step.val();
         let (clears, loads, keeps) = (step == Step::Clear, step == Step::Load, step == Step::Keep);
         let sweep = self.sequencer.sweep.val();
@@ -206,8 +203,7 @@ impl Logic for ReadResponder {
         self.ready_pairs.read_address.next = read_pair;
         self.replays.reads.next = reads || looks;
         self.replays.read_address.next = read_pair;
-        self.progresses.read_enable.next = reads;
-        self.progresses.read_address.next = chosen;
+        self.progresses.read(reads, chosen);
         self.table.reads.next = reads;
         self.table.read_address.next = chosen;
         let (life, noted) = (self.table.life.val(), self.table.noted.val());
@@ -262,10 +258,8 @@ impl Logic for ReadResponder {
         let makes = self.sequencer.makes.val();
         self.turn.makes.next = makes;
         let response = self.turn.response.val();
-        self.responses.rx.valid.next = makes;
-        self.responses.rx.beat.next = response;
-        self.requests.rx.valid.next = makes && response.payload_bytes.any();
-        self.requests.rx.beat.next = self.turn.access_request.val();
+        self.responses.rx.offer(makes, response);
+        self.requests.rx.offer(makes && response.payload_bytes.any(), self.turn.access_request.val());
         self.sequencer.turn_pair.next = turn_pair;
         self.sequencer.loses_turn.next = (effect.drops && is_turns) || aborts;
         self.sequencer.has_work.next = has_work;

@@ -75,12 +75,9 @@ enum Step {
 }
 
 /// Resolves packets; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Resolve {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Packets from scatter; `ready` is a function of registers.
     pub scattered: StreamRx<Scattered>,
     /// Answers to the access requests of scatter, in their order; `ready` is a function of registers.
@@ -139,15 +136,14 @@ impl Logic for Resolve {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
-        StreamTx::<ReadRequest>::link(&mut self.read_request, &mut self.read_requests.tx);
-        StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.commands.tx);
+        StreamTx::link(&mut self.invalidate, &mut self.keys.tx);
+        StreamTx::link(&mut self.read_request, &mut self.read_requests.tx);
+        StreamTx::link(&mut self.place, &mut self.commands.tx);
 
         let step = self.step.q.val();
         let offered = self.scattered.beat.val();
         self.scattered.ready.next = step == Step::Load;
-        self.verdicts.read_enable.next = step == Step::Load;
-        self.verdicts.read_address.next = offered.packet.queue_pair;
+        self.verdicts.read(step == Step::Load, offered.packet.queue_pair);
         if step == Step::Load && self.scattered.valid.val() {
             self.packet.d.next = offered;
             self.left.d.next = offered.answer_count;

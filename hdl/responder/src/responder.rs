@@ -41,10 +41,7 @@ use crate::ack::{Ack, OWING_BITS};
 use crate::admit::Admit;
 use crate::atomics::{Atomics, IN_FLIGHT_COUNT};
 use crate::merge::{InFlightCount, NoticeMerge};
-use crate::messages::{
-    Admission, Admitted, AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult, ReceiveWqe,
-    ReceiveWqeRequest, ResponderCounts, Scattered,
-};
+use crate::messages::ResponderCounts;
 use crate::park::{ENTRY_COUNT, Park};
 use crate::read_responder::{ReadPools, ReadResponder};
 use crate::resolve::Resolve;
@@ -58,7 +55,7 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::pool::{LEVEL_BITS, level_of};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadClosed, ReadRelease, ReadRequest, ReadsWithdrawn};
+use rnic_messages::read::ReadClosed;
 use rnic_messages::receive::{AckNotice, PlaceCommand};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
@@ -87,13 +84,9 @@ pub struct ResponderPools {
 }
 
 /// The responder; see the module.
+#[clocked(reset = "forgets all queue pairs")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Responder {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all queue pairs.
-    pub reset: Signal<In, Bit>,
-
     /// From control: receive WQEs may be prefetched. Packets are taken regardless.
     pub enable: Signal<In, Bit>,
     /// From control: write of the table of source addresses.
@@ -220,12 +213,12 @@ impl Logic for Responder {
     fn update(&mut self) {
         self.hold_registers();
 
-        StreamRx::<SetupEvent>::link(&mut self.setup_admit, &mut self.admit.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_prefetch, &mut self.rq_prefetch.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_ack, &mut self.replies.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_read, &mut self.read_responder.setup);
-        StreamRx::<SrqSetup>::link(&mut self.srq_setup_admit, &mut self.admit.srq_setup);
-        StreamRx::<SrqSetup>::link(&mut self.srq_setup_prefetch, &mut self.rq_prefetch.srq_setup);
+        StreamRx::link(&mut self.setup_admit, &mut self.admit.setup);
+        StreamRx::link(&mut self.setup_prefetch, &mut self.rq_prefetch.setup);
+        StreamRx::link(&mut self.setup_ack, &mut self.replies.setup);
+        StreamRx::link(&mut self.setup_read, &mut self.read_responder.setup);
+        StreamRx::link(&mut self.srq_setup_admit, &mut self.admit.srq_setup);
+        StreamRx::link(&mut self.srq_setup_prefetch, &mut self.rq_prefetch.srq_setup);
         self.probed.next = self.admit.probed.val();
         self.admit.reads_served.next = self.read_responder.served.val();
         self.admit.reads_served_valid.next = self.read_responder.served_valid.val();
@@ -237,69 +230,63 @@ impl Logic for Responder {
         self.rq_prefetch.receive_posted.next = self.receive_posted.val();
         self.rq_prefetch.receive_posted_valid.next = self.receive_posted_valid.val();
 
-        StreamRx::<PacketToken>::link(&mut self.requests, &mut self.admit.requests);
-        StreamTx::<Admission>::join(&mut self.admit.admitted, &mut self.park.admitted);
+        StreamRx::link(&mut self.requests, &mut self.admit.requests);
+        StreamTx::join(&mut self.admit.admitted, &mut self.park.admitted);
         self.park.next_ring.next = self.admit.next_ring.val();
         self.admit.exceeds_share.next = self.park.exceeds_share.val();
-        StreamTx::<ReceiveWqeRequest>::join(&mut self.park.request, &mut self.rq_prefetch.request);
-        StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.wqe, &mut self.park.answer);
+        StreamTx::join(&mut self.park.request, &mut self.rq_prefetch.request);
+        StreamTx::join(&mut self.rq_prefetch.wqe, &mut self.park.answer);
         self.park.answer_count.next = self.rq_prefetch.wqe_count.val();
         self.park.wakes.next = self.rq_prefetch.wakes.val();
         self.park.woken.next = self.rq_prefetch.woken.val();
-        StreamTx::<Admitted>::join(&mut self.park.passed, &mut self.scatter.admitted);
-        StreamTx::<ReceiveWqe>::join(&mut self.park.wqe, &mut self.scatter.wqe);
-        StreamTx::<Scattered>::join(&mut self.scatter.scattered, &mut self.resolve.scattered);
-        StreamTx::<AccessRequest>::join(&mut self.scatter.access_request, &mut self.region_mux.request[0]);
-        StreamTx::<AccessRequest>::join(
-            &mut self.read_responder.access_request,
-            &mut self.region_mux.request[1],
-        );
-        StreamTx::<AccessAnswer>::join(&mut self.region_mux.answer[0], &mut self.resolve.access_answer);
-        StreamTx::<AccessAnswer>::join(
-            &mut self.region_mux.answer[1],
-            &mut self.read_responder.access_answer,
-        );
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.region_mux.table_request);
-        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.region_mux.table_answer);
-        StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.resolve.invalidate);
-        StreamRx::<Invalidated>::link(&mut self.invalidated, &mut self.resolve.invalidated);
+        StreamTx::join(&mut self.park.passed, &mut self.scatter.admitted);
+        StreamTx::join(&mut self.park.wqe, &mut self.scatter.wqe);
+        StreamTx::join(&mut self.scatter.scattered, &mut self.resolve.scattered);
+        StreamTx::join(&mut self.scatter.access_request, &mut self.region_mux.request[0]);
+        StreamTx::join(&mut self.read_responder.access_request, &mut self.region_mux.request[1]);
+        StreamTx::join(&mut self.region_mux.answer[0], &mut self.resolve.access_answer);
+        StreamTx::join(&mut self.region_mux.answer[1], &mut self.read_responder.access_answer);
+        StreamTx::link(&mut self.access_request, &mut self.region_mux.table_request);
+        StreamRx::link(&mut self.access_answer, &mut self.region_mux.table_answer);
+        StreamTx::link(&mut self.invalidate, &mut self.resolve.invalidate);
+        StreamRx::link(&mut self.invalidated, &mut self.resolve.invalidated);
         self.scatter.ended.next = self.resolve.ended.val();
-        StreamTx::<ReadRequest>::join(&mut self.resolve.read_request, &mut self.read_responder.request);
-        StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.read_responder.release);
-        StreamTx::<ReadsWithdrawn>::join(&mut self.read_responder.withdrawn, &mut self.replies.withdrawn);
-        StreamTx::<AtomicOperands>::join(&mut self.park.operands, &mut self.resolve.operands);
-        StreamTx::<AtomicRequest>::join(&mut self.resolve.atomic_request, &mut self.atomics.request);
-        StreamTx::<AtomicRelease>::join(&mut self.replies.atomic_release, &mut self.atomics.release);
-        StreamTx::<AtomicResult>::join(&mut self.atomics.result, &mut self.read_responder.result);
-        StreamTx::<HostSpan>::link(&mut self.atomics_read, &mut self.atomics.read);
+        StreamTx::join(&mut self.resolve.read_request, &mut self.read_responder.request);
+        StreamTx::join(&mut self.replies.release, &mut self.read_responder.release);
+        StreamTx::join(&mut self.read_responder.withdrawn, &mut self.replies.withdrawn);
+        StreamTx::join(&mut self.park.operands, &mut self.resolve.operands);
+        StreamTx::join(&mut self.resolve.atomic_request, &mut self.atomics.request);
+        StreamTx::join(&mut self.replies.atomic_release, &mut self.atomics.release);
+        StreamTx::join(&mut self.atomics.result, &mut self.read_responder.result);
+        StreamTx::link(&mut self.atomics_read, &mut self.atomics.read);
         self.atomics.word.next = self.atomics_word.val();
         self.atomics.word_valid.next = self.atomics_word_valid.val();
-        StreamTx::<WordWrite>::link(&mut self.atomics_write, &mut self.atomics.write);
+        StreamTx::link(&mut self.atomics_write, &mut self.atomics.write);
         self.atomics.write_done.next = self.atomics_done.val();
         self.atomics.write_failed.next = self.atomics_failed.val();
         self.atomics_in_flight.next = self.atomics.in_flight.val();
-        StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.read_responder.gather);
-        StreamRx::<GatherFailure>::link(&mut self.read_lost, &mut self.read_responder.lost);
+        StreamTx::link(&mut self.gather, &mut self.read_responder.gather);
+        StreamRx::link(&mut self.read_lost, &mut self.read_responder.lost);
         self.replies.read_closed.next = self.read_closed.val();
         self.replies.read_closed_valid.next = self.read_closed_valid.val();
         self.read_in_flight.next = self.read_responder.in_flight.val();
-        StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.rq_prefetch.receive_read);
+        StreamTx::link(&mut self.receive_read, &mut self.rq_prefetch.receive_read);
         self.rq_prefetch.receive_slot.next = self.receive_slot.val();
         self.rq_prefetch.receive_slot_valid.next = self.receive_slot_valid.val();
-        StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.resolve.place);
+        StreamTx::link(&mut self.place, &mut self.resolve.place);
 
-        StreamRx::<AckNotice>::link(&mut self.place_reply, &mut self.replies.place_reply);
-        StreamRx::<WriteFailure>::link(&mut self.write_failure, &mut self.replies.write_failure);
+        StreamRx::link(&mut self.place_reply, &mut self.replies.place_reply);
+        StreamRx::link(&mut self.write_failure, &mut self.replies.write_failure);
         self.replies.done_count.next = self.done_count.val();
-        StreamTx::<TransmitRequest>::link(&mut self.ack, &mut self.replies.tx);
+        StreamTx::link(&mut self.ack, &mut self.replies.tx);
 
         self.admit.stop.next = self.resolve.stop.val();
         self.admit.stop_valid.next = self.resolve.stop_valid.val();
-        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.admit.srq_limit);
-        StreamTx::<QpNotice>::join(&mut self.replies.failure, &mut self.notices.first);
-        StreamTx::<QpNotice>::join(&mut self.read_responder.failure, &mut self.notices.second);
-        StreamTx::<QpNotice>::join(&mut self.admit.established, &mut self.notices.third);
-        StreamTx::<QpNotice>::link(&mut self.notice, &mut self.notices.tx);
+        StreamTx::link(&mut self.srq_limit, &mut self.admit.srq_limit);
+        StreamTx::join(&mut self.replies.failure, &mut self.notices.first);
+        StreamTx::join(&mut self.read_responder.failure, &mut self.notices.second);
+        StreamTx::join(&mut self.admit.established, &mut self.notices.third);
+        StreamTx::link(&mut self.notice, &mut self.notices.tx);
         self.in_flight_count.enters.next = self.admit.enters.val();
         self.in_flight_count.fetches.next = self.rq_prefetch.fetches.val();
         self.in_flight_count.fetched.next = self.rq_prefetch.fetched.val();

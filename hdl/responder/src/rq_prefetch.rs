@@ -119,12 +119,9 @@ fn pools_of(
 }
 
 /// Prefetches the receive WQEs of all rings.
+#[clocked(reset = "forgets WQEs and rings")]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct RqPrefetch {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets WQEs and rings.
-    pub reset: Signal<In, Bit>,
     /// From control: WQEs may be prefetched. Requested ones are fetched regardless.
     pub enable: Signal<In, Bit>,
     /// From control: setup of queue pairs.
@@ -213,9 +210,9 @@ impl Logic for RqPrefetch {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamRx::<ReceiveWqeRequest>::link(&mut self.request, &mut self.grant.request);
-        StreamTx::<ReceiveWqe>::link(&mut self.wqe, &mut self.wqe_lines.wqe);
-        StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.wqe_lines.read);
+        StreamRx::link(&mut self.request, &mut self.grant.request);
+        StreamTx::link(&mut self.wqe, &mut self.wqe_lines.wqe);
+        StreamTx::link(&mut self.receive_read, &mut self.wqe_lines.read);
         self.wqe_count.next = self.wqe_lines.level.val();
         self.wqe_lines.slot.next = self.receive_slot.val();
         self.wqe_lines.slot_valid.next = self.receive_slot_valid.val();
@@ -229,8 +226,7 @@ impl Logic for RqPrefetch {
         let state = self.ring_records.state.val();
         let generation = state.attributes.generation;
         let (posted, rings) = (self.receive_posted.val(), self.receive_posted_valid.val());
-        self.rung.rx.valid.next = rings;
-        self.rung.rx.beat.next = posted.ring;
+        self.rung.rx.offer(rings, posted.ring);
 
         // Requests are answered, except while records are rewritten.
         let given = self.grant.given.val();
@@ -240,10 +236,8 @@ impl Logic for RqPrefetch {
         self.wqe_lines.answer.next = self.grant.answer.val();
         self.has_noticed.d.next = given.valid && given.is_last;
         self.noticed.d.next = given.ring;
-        self.notices.rx.valid.next = self.has_noticed.q.val();
-        self.notices.rx.beat.next = self.noticed.q.val();
-        self.demands.rx.valid.next = self.grant.demand_valid.val();
-        self.demands.rx.beat.next = self.grant.demand.val();
+        self.notices.rx.offer(self.has_noticed.q.val(), self.noticed.q.val());
+        self.demands.rx.offer(self.grant.demand_valid.val(), self.grant.demand.val());
 
         // The ring is compared, then decided on. One that yields was asked, though the walk has passed it since.
         if step == Step::Look || step == Step::Compare {
@@ -267,8 +261,7 @@ impl Logic for RqPrefetch {
         let continuation = continuation_of(decides, plan, found, reason, may_fetch, has_event, may_go_on);
         self.has_left.d.next = continuation.is_unfinished;
         self.left.d.next = ring;
-        self.unfinished.rx.valid.next = self.has_left.q.val();
-        self.unfinished.rx.beat.next = self.left.q.val();
+        self.unfinished.rx.offer(self.has_left.q.val(), self.left.q.val());
         self.wqe_lines.fetch_valid.next = plan.fetches;
         self.wqe_lines.fetch.next = fetch_of(plan, state.progress, ring, generation);
         self.wqe_lines.draft.next =
@@ -353,11 +346,8 @@ impl Logic for RqPrefetch {
         // The lists of lines.
         let frees = step == Step::Free;
         let left_line = select(frees, freed, self.grant.last_line.val());
-        self.links.write_enable.next = plan.fetches && found.begins && !plan.repeats;
-        self.links.write_address.next = state.progress.line;
-        self.links.write_data.next = plan.line;
-        self.links.read_enable.next = true;
-        self.links.read_address.next = left_line;
+        self.links.write(plan.fetches && found.begins && !plan.repeats, state.progress.line, plan.line);
+        self.links.read(true, left_line);
         self.lines.tx.ready.next = plan.fetches && plan.shares;
         self.lines.rx.valid.next = returns_line(clears, walk.ring, given.leaves_shared, frees, freed);
         self.lines.rx.beat.next = select(clears, walk.ring, shared_number(left_line));

@@ -67,12 +67,9 @@ enum Step {
 }
 
 /// Requests access checks; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Scatter {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Packets from admission; `ready` is combinational.
     pub admitted: StreamRx<Admitted>,
     /// Receive WQEs, in the order of the packets that take one; `ready` is combinational.
@@ -103,8 +100,8 @@ impl Logic for Scatter {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
-        StreamTx::<Scattered>::link(&mut self.scattered, &mut self.queue.tx);
+        StreamTx::link(&mut self.access_request, &mut self.requests.tx);
+        StreamTx::link(&mut self.scattered, &mut self.queue.tx);
 
         // A packet and its WQE are taken together.
         let step = self.step.q.val();
@@ -114,8 +111,7 @@ impl Logic for Scatter {
         let loads = step == Step::Load && self.admitted.valid.val() && has_wqe;
         self.admitted.ready.next = step == Step::Load && has_wqe;
         self.wqe.ready.next = step == Step::Load && self.admitted.valid.val() && offered.takes_wqe;
-        self.held.read_enable.next = step == Step::Load;
-        self.held.read_address.next = offered.queue_pair;
+        self.held.read(step == Step::Load, offered.queue_pair);
         if loads {
             self.step.d.next = select(offered.uses_held, Step::Recall, Step::Measure);
             self.packet.d.next = offered;
@@ -159,8 +155,7 @@ impl Logic for Scatter {
         let may_end = self.queue.rx.ready.val();
         let is_last = !later.any();
         let asks = step == Step::Ask && waiting.any() && (may_end || !is_last);
-        self.requests.rx.valid.next = asks;
-        self.requests.rx.beat.next = access_request_of(packet, waiting, wqe_left.sges, parts);
+        self.requests.rx.offer(asks, access_request_of(packet, waiting, wqe_left.sges, parts));
         let is_asked = asks && self.requests.rx.ready.val();
         let ends_here = step == Step::Ask && may_end && is_last && (is_asked || !waiting.any());
         if is_asked {

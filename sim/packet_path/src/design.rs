@@ -43,6 +43,7 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 
 /// A design that parses and assembles frames. `LANES` is `DATA / 8`; each receive buffer holds
 /// `2^ADDRESS` beats, and `COUNT` is `ADDRESS + 1`.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 #[new(
     /// Makes a packet path whose core clock has `clock_khz`.
@@ -55,11 +56,6 @@ pub struct PacketPath<
     const ADDRESS: usize,
     const COUNT: usize,
 > {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// Register slave; addresses are those of BAR 0.
     pub s_axil: AxiLite<ADDRESS_BITS>,
 

@@ -42,6 +42,7 @@ pub const RESET_CYCLES: u64 = 255;
 const _: () = assert!(READ_CYCLES == 3, "the read path below has three registers");
 
 /// Registers of a card that has a packet path and nothing else.
+#[clocked(reset = "the reset of the whole card")]
 #[derive(LogicBlock, Registers, Construct)]
 #[new(
     /// Makes the registers of a card of this width and core clock.
@@ -49,11 +50,6 @@ const _: () = assert!(READ_CYCLES == 3, "the read path below has three registers
     clock_khz: u32,
 )]
 pub struct PacketRegisters {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high: the reset of the whole card.
-    pub reset: Signal<In, Bit>,
-
     /// From the slave: a write, one cycle.
     pub write: Signal<In, Bit>,
     /// Byte address of the write, a multiple of eight.

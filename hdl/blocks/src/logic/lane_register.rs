@@ -21,10 +21,9 @@ const LANE: usize = 4;
 ///
 /// 1. A lane that is taken and not cleared becomes that of `data`, one that is taken and cleared zero; others stay.
 /// 2. It starts with zeros. Reset does not touch it.
+#[clocked]
 #[derive(Clone, Debug, Default, LogicBlock, Registers)]
 pub struct LaneRegister<const DATA: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// New value of the lanes that change.
     pub data: Signal<In, Bits<DATA>>,
     /// Ones in the lanes that change.

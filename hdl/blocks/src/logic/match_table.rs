@@ -22,11 +22,10 @@ struct Entry<const WORD: usize> {
 }
 
 /// The table. `ENTRIES` is `2^INDEX`.
+#[clocked]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(ENTRIES == 1 << INDEX, "a table has as many entries as its index can name")]
 pub struct MatchTable<const WORD: usize, const ENTRIES: usize, const INDEX: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// Writes an entry in this cycle.
     pub write_enable: Signal<In, Bit>,
     /// Index of the entry to write.

@@ -75,6 +75,21 @@ impl<const BITS: usize, const BYTES: usize, const ADDRESS: usize> ByteMemory<BIT
         self._output_register = true;
         self
     }
+
+    /// Reads a word, or none, in this cycle.
+    #[kernel]
+    pub fn read(&mut self, enable: Bit, address: Bits<ADDRESS>) {
+        self.read_enable.next = enable;
+        self.read_address.next = address;
+    }
+
+    /// Writes the bytes of `word` that `strobe` names, in this cycle.
+    #[kernel]
+    pub fn write(&mut self, strobe: Bits<BYTES>, address: Bits<ADDRESS>, word: Bits<BITS>) {
+        self.write_strobe.next = strobe;
+        self.write_address.next = address;
+        self.write_data.next = word;
+    }
 }
 
 /// A memory of zeros, of LUTs up to 64 words and of block RAM above.

@@ -46,6 +46,16 @@ pub struct LookupMemory<T: Synth, const ADDRESS: usize> {
     _words: Vec<T>,
 }
 
+impl<T: Synth, const ADDRESS: usize> LookupMemory<T, ADDRESS> {
+    /// Writes `word`, or nothing, in this cycle.
+    #[kernel]
+    pub fn write(&mut self, enable: Bit, address: Bits<ADDRESS>, word: T) {
+        self.write_enable.next = enable;
+        self.write_address.next = address;
+        self.write_data.next = word;
+    }
+}
+
 impl<T: Synth, const ADDRESS: usize> Logic for LookupMemory<T, ADDRESS> {
     fn update(&mut self) {
         if self.clock.pos_edge() && self.write_enable.val() {

@@ -102,6 +102,21 @@ impl<T: Synth, const ADDRESS: usize> Memory<T, ADDRESS> {
         self
     }
 
+    /// Reads a word, or none, in this cycle.
+    #[kernel]
+    pub fn read(&mut self, enable: Bit, address: Bits<ADDRESS>) {
+        self.read_enable.next = enable;
+        self.read_address.next = address;
+    }
+
+    /// Writes `word`, or nothing, in this cycle.
+    #[kernel]
+    pub fn write(&mut self, enable: Bit, address: Bits<ADDRESS>, word: T) {
+        self.write_enable.next = enable;
+        self.write_address.next = address;
+        self.write_data.next = word;
+    }
+
     fn place(&self, address: Bits<ADDRESS>) -> usize {
         index(address) & (self._words.len() - 1)
     }

@@ -30,13 +30,10 @@ use super::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 
 /// Merges `N` streams, frame by frame.
+#[clocked(reset = "forgets which input holds the output")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(2 <= N && N <= 16)]
 pub struct Arbiter<T: Synth, const N: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets which input holds the output.
-    pub reset: Signal<In, Bit>,
     /// From the blocks before; `ready` is combinational.
     pub rx: [StreamRx<T>; N],
     /// Bit i: the beat at input i ends its frame. All ones where each beat is a frame, as tokens are.

@@ -90,8 +90,7 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for AsyncFifo<T, 
         self.memory.read_enable.next = self.read_side.read_enable.val();
         self.memory.read_address.next = self.read_side.read_address.val();
         self.read_side.taken.next = self.tx.ready.val();
-        self.tx.valid.next = self.read_side.head_valid.val();
-        self.tx.beat.next = self.memory.read_data.val();
+        self.tx.offer(self.read_side.head_valid.val(), self.memory.read_data.val());
     }
 }
 

@@ -37,6 +37,7 @@ use rnic_kernel::prelude::*;
 pub const FIFO_LATENCY: usize = 2;
 
 /// A queue of `2^ADDRESS` beats; `COUNT`, the width of its level, is `ADDRESS + 1`.
+#[clocked(reset = "empties the queue")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(COUNT == ADDRESS + 1)]
 #[new(
@@ -45,10 +46,6 @@ pub const FIFO_LATENCY: usize = 2;
     storage: Storage,
 )]
 pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; empties the queue.
-    pub reset: Signal<In, Bit>,
     /// From the block before; `ready` is registered.
     pub rx: StreamRx<T>,
     /// To the next block; registered.
@@ -99,11 +96,8 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for Fifo<T, ADDRE
         // than all of the beats.
         let fetch = write_address != read_address && (pop || !head_valid);
 
-        self.memory.write_enable.next = push;
-        self.memory.write_address.next = write_address;
-        self.memory.write_data.next = self.rx.beat.val();
-        self.memory.read_enable.next = fetch;
-        self.memory.read_address.next = read_address;
+        self.memory.write(push, write_address, self.rx.beat.val());
+        self.memory.read(fetch, read_address);
 
         if push {
             self.write_address.d.next = write_address + 1;
@@ -120,8 +114,7 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for Fifo<T, ADDRE
         }
 
         self.rx.ready.next = !is_full;
-        self.tx.valid.next = head_valid;
-        self.tx.beat.next = self.memory.read_data.val();
+        self.tx.offer(head_valid, self.memory.read_data.val());
         self.level.next = count;
     }
 }

@@ -83,3 +83,21 @@ pub struct StreamTx<T: Synth> {
     /// The beat is taken in this cycle, if there is one.
     pub ready: Signal<In, Bit>,
 }
+
+impl<T: Synth> StreamRx<T> {
+    /// Offers `beat`, or nothing, to the part of the block that has this port.
+    #[kernel]
+    pub fn offer(&mut self, valid: Bit, beat: T) {
+        self.valid.next = valid;
+        self.beat.next = beat;
+    }
+}
+
+impl<T: Synth> StreamTx<T> {
+    /// Offers `beat`, or nothing, at this port of the block itself.
+    #[kernel]
+    pub fn offer(&mut self, valid: Bit, beat: T) {
+        self.valid.next = valid;
+        self.beat.next = beat;
+    }
+}

@@ -36,6 +36,7 @@ use crate::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 
 /// A queue for packets of up to `2^ADDRESS` beats; `COUNT`, the width of its level, is `ADDRESS + 1`.
+#[clocked(reset = "empties the queue")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(COUNT == ADDRESS + 1)]
 #[new(
@@ -43,10 +44,6 @@ use rnic_kernel::prelude::*;
     storage: Storage,
 )]
 pub struct PacketFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; empties the queue.
-    pub reset: Signal<In, Bit>,
     /// A beat of the packet is written in this cycle.
     pub write: Signal<In, Bit>,
     /// The beat to write.
@@ -90,11 +87,8 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for PacketFifo<T,
         let written = select(store, write_pointer + 1, write_pointer);
         let fetch = commit_pointer != read_pointer && (self.tx.ready.val() || !head_valid);
 
-        self.memory.write_enable.next = store;
-        self.memory.write_address.next = write_pointer.get_bits::<ADDRESS>(0);
-        self.memory.write_data.next = self.beat.val();
-        self.memory.read_enable.next = fetch;
-        self.memory.read_address.next = read_pointer.get_bits::<ADDRESS>(0);
+        self.memory.write(store, write_pointer.get_bits::<ADDRESS>(0), self.beat.val());
+        self.memory.read(fetch, read_pointer.get_bits::<ADDRESS>(0));
 
         self.write_pointer.d.next = written;
         self.has_overflowed.d.next = overflows;
@@ -110,8 +104,7 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for PacketFifo<T,
         self.head_valid.d.next = fetch || (head_valid && !self.tx.ready.val());
 
         self.fits.next = !overflows;
-        self.tx.valid.next = head_valid;
-        self.tx.beat.next = self.memory.read_data.val();
+        self.tx.offer(head_valid, self.memory.read_data.val());
         self.level.next = level;
     }
 }

@@ -26,12 +26,9 @@ use super::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 
 /// A stage of two beats between two neighbours.
+#[clocked(reset = "forgets the beats")]
 #[derive(Default, LogicBlock, Registers)]
 pub struct RegisterSlice<T: Synth> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the beats.
-    pub reset: Signal<In, Bit>,
     /// From the block before; `ready` is registered.
     pub rx: StreamRx<T>,
     /// To the next block; registered.
@@ -50,8 +47,7 @@ impl<T: Synth> Logic for RegisterSlice<T> {
         let spare_valid = self.spare_valid.q.val();
 
         self.rx.ready.next = !spare_valid;
-        self.tx.valid.next = self.head_valid.q.val();
-        self.tx.beat.next = self.head.q.val();
+        self.tx.offer(self.head_valid.q.val(), self.head.q.val());
 
         // Without a spare beat the register follows the input, so that a stall finds the beat already there.
         if !spare_valid {

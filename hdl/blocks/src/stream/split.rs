@@ -50,14 +50,11 @@ pub struct Piece<const LENGTH: usize> {
 }
 
 /// Cuts spans at multiples of `2^BOUNDARY`; `LENGTH`, the width of a piece's length, is `BOUNDARY + 1`.
+#[clocked(reset = "forgets the span")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(4 <= BOUNDARY && BOUNDARY <= 16)]
 #[require(LENGTH == BOUNDARY + 1)]
 pub struct Splitter<const BOUNDARY: usize, const LENGTH: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the span.
-    pub reset: Signal<In, Bit>,
     /// From the block before; `ready` is combinational.
     pub rx: StreamRx<Span>,
     /// To the next block.
@@ -78,8 +75,7 @@ impl<const BOUNDARY: usize, const LENGTH: usize> Logic for Splitter<BOUNDARY, LE
         let ends = left <= bit_cast::<32, LENGTH>(room);
         let length = select(ends, left.get_bits::<LENGTH>(0), room);
 
-        self.tx.valid.next = self.is_busy.q.val();
-        self.tx.beat.next = Piece::<LENGTH> { address, length, last: ends };
+        self.tx.offer(self.is_busy.q.val(), Piece::<LENGTH> { address, length, last: ends });
         let may_load = !self.is_busy.q.val() || (self.tx.ready.val() && ends);
         self.rx.ready.next = may_load;
         if may_load {

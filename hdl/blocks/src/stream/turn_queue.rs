@@ -36,13 +36,10 @@ struct Place<const INDEX: usize> {
 }
 
 /// A queue of numbers of `INDEX` bits; `COUNT` is `INDEX + 1`.
+#[clocked(reset = "empties the queue. A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(COUNT == INDEX + 1)]
 pub struct TurnQueue<const INDEX: usize, const COUNT: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; empties the queue. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// The records of `sweep_index` are cleared in this cycle; nothing enters or leaves.
     pub is_sweeping: Signal<In, Bit>,
     /// Number whose records are cleared.
@@ -88,10 +85,8 @@ impl<const INDEX: usize, const COUNT: usize> Logic for TurnQueue<INDEX, COUNT> {
         let candidate = self.number.val();
         self.candidate.d.next = candidate;
         self.has_candidate.d.next = self.enters.val() && !is_sweeping;
-        self.entered.read_enable.next = true;
-        self.entered.read_address.next = candidate;
-        self.left.read_enable.next = true;
-        self.left.read_address.next = candidate;
+        self.entered.read(true, candidate);
+        self.left.read(true, candidate);
 
         // A number that was pushed in the cycle before was looked up too early if it enters again.
         let number = self.candidate.q.val();
@@ -101,8 +96,7 @@ impl<const INDEX: usize, const COUNT: usize> Logic for TurnQueue<INDEX, COUNT> {
         let pushes = self.has_candidate.q.val() && !is_queued;
         self.pushed.d.next = number;
         self.has_pushed.d.next = pushes;
-        self.queue.rx.valid.next = pushes;
-        self.queue.rx.beat.next = Place::<INDEX> { number, lap: !entered };
+        self.queue.rx.offer(pushes, Place::<INDEX> { number, lap: !entered });
         self.entered.write_enable.next = pushes || is_sweeping;
         self.entered.write_address.next = select(is_sweeping, sweep_index, number);
         self.entered.write_data.next = !entered && !is_sweeping;
@@ -110,8 +104,7 @@ impl<const INDEX: usize, const COUNT: usize> Logic for TurnQueue<INDEX, COUNT> {
         let first = self.queue.tx.beat.val();
         let leaves = self.queue.tx.valid.val() && self.tx.ready.val();
         self.queue.tx.ready.next = self.tx.ready.val();
-        self.tx.valid.next = self.queue.tx.valid.val();
-        self.tx.beat.next = first.number;
+        self.tx.offer(self.queue.tx.valid.val(), first.number);
         self.left.write_enable.next = leaves || is_sweeping;
         self.left.write_address.next = select(is_sweeping, sweep_index, first.number);
         self.left.write_data.next = first.lap && !is_sweeping;

@@ -5,8 +5,8 @@ use num_bigint::BigUint;
 use rand::Rng;
 use rnic_blocks::bench::{Random, random};
 use rnic_layout::admin::{
-    ANSWER_BYTES, Answer, BODY_OFFSET, CommandHeader, CommandOpcode, CommandStatus, CreateCompletionQueue,
-    CreateQueuePair,
+    ANSWER_BYTES, Answer, BODY_OFFSET, COMMAND_BYTES, CommandHeader, CommandOpcode, CommandStatus,
+    CreateCompletionQueue, CreateQueuePair,
 };
 use rnic_layout::doorbell::{COMPLETION, RECEIVE, SEND, offset_in_bar};
 use rnic_layout::queue::event::{AsyncEvent, EventKind};
@@ -150,7 +150,10 @@ impl World {
             let (_, address) = self.reads.pop_front().expect("it is due");
             let bytes = self.memory.get(&address).copied().unwrap_or([0; COMMAND_BYTES]);
             // The last slot of its span.
-            self.block.set("admin_slot", BigUint::from_bytes_le(&bytes) | BigUint::from(1u8) << COMMAND_BITS);
+            self.block.set(
+                "admin_slot",
+                BigUint::from_bytes_le(&bytes) | BigUint::from(1u8) << (8 * COMMAND_BYTES),
+            );
         }
         if let Some(left) = self.writes.front_mut() {
             *left = left.saturating_sub(1);

@@ -20,12 +20,9 @@ use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{SOURCE_ADDRESS_BITS, VECTOR_BITS};
 
 /// Keeps source addresses and interrupt moderation.
+#[clocked(reset = "drops messages, and marks all source addresses as unused")]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct EntryRegisters {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops messages, and marks all source addresses as unused.
-    pub reset: Signal<In, Bit>,
     /// A write of any register.
     pub write: Signal<In, RegisterWrite>,
     /// `write` is valid in this cycle.
@@ -79,15 +76,9 @@ impl Logic for EntryRegisters {
         let none = bits::<8>(0);
 
         // Entries are kept.
-        self.source_high.write_strobe.next = select(is_source && part == HIGH, strobe, none);
-        self.source_high.write_address.next = source_of(write.word);
-        self.source_high.write_data.next = data;
-        self.source_low.write_strobe.next = select(is_source && part == LOW, strobe, none);
-        self.source_low.write_address.next = source_of(write.word);
-        self.source_low.write_data.next = data;
-        self.source_port.write_strobe.next = select(is_source && part == PORT, strobe, none);
-        self.source_port.write_address.next = source_of(write.word);
-        self.source_port.write_data.next = data;
+        self.source_high.write(select(is_source && part == HIGH, strobe, none), source_of(write.word), data);
+        self.source_low.write(select(is_source && part == LOW, strobe, none), source_of(write.word), data);
+        self.source_port.write(select(is_source && part == PORT, strobe, none), source_of(write.word), data);
         self.moderations.write_strobe.next = select(is_moderation, strobe.get_bits::<2>(0), bits::<2>(0));
         self.moderations.write_address.next = write.word.get_bits::<VECTOR_BITS>(0);
         self.moderations.write_data.next = data.get_bits::<16>(0);
@@ -107,14 +98,10 @@ impl Logic for EntryRegisters {
         self.reads_source.d.next = is_source && acts && part <= PORT;
         self.reads_moderation.d.next = is_moderation && acts;
         let read = self.read.q.val();
-        self.source_high.read_enable.next = self.reads_source.q.val();
-        self.source_high.read_address.next = source_of(read);
-        self.source_low.read_enable.next = self.reads_source.q.val();
-        self.source_low.read_address.next = source_of(read);
-        self.source_port.read_enable.next = self.reads_source.q.val();
-        self.source_port.read_address.next = source_of(read);
-        self.moderations.read_enable.next = self.reads_moderation.q.val();
-        self.moderations.read_address.next = read.get_bits::<VECTOR_BITS>(0);
+        self.source_high.read(self.reads_source.q.val(), source_of(read));
+        self.source_low.read(self.reads_source.q.val(), source_of(read));
+        self.source_port.read(self.reads_source.q.val(), source_of(read));
+        self.moderations.read(self.reads_moderation.q.val(), read.get_bits::<VECTOR_BITS>(0));
         self.sent.d.next = read;
         self.sends_source.d.next = self.reads_source.q.val();
         self.sends_moderation.d.next = self.reads_moderation.q.val();

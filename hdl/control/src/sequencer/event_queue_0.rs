@@ -14,12 +14,9 @@ use rnic_kernel::prelude::*;
 use rnic_messages::complete::EventQueueSetup;
 
 /// Keeps the settings of event queue 0.
+#[clocked(reset = "drops settings that are pending")]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct EventQueue0 {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops settings that are pending.
-    pub reset: Signal<In, Bit>,
     /// From the registers: the settings.
     pub setup: Signal<In, EventQueueSetup>,
     /// `setup` has changed in this cycle.

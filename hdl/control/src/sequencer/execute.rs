@@ -40,10 +40,9 @@ fn routines() -> ConstantRom<KIND_BITS, ROW_BITS> {
 }
 
 /// Executes instructions.
+#[clocked]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Execute {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// Stage of the sequencer; registered.
     pub stage: Signal<In, Stage>,
     /// Cycles within the stage; registered.
@@ -121,11 +120,8 @@ impl Logic for Execute {
         } else if self.advances.val() {
             self.row.d.next = self.row.q.val() + 1;
         }
-        self.microcode.read_enable.next = stage == Stage::Fetch;
-        self.microcode.read_address.next = self.row.q.val();
-        self.microcode.write_enable.next = false;
-        self.microcode.write_address.next = bits(0);
-        self.microcode.write_data.next = instruction;
+        self.microcode.read(stage == Stage::Fetch, self.row.q.val());
+        self.microcode.write(false, bits(0), instruction);
 
         // The ALU.
         self.alu.instruction.next = instruction;

@@ -26,10 +26,9 @@ const BEYOND_BODY: usize = LOADED_BITS - 192;
 const FIRST_WORD: u64 = 2;
 
 /// Loads objects.
+#[clocked]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Loader {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// Stage of the sequencer; registered.
     pub stage: Signal<In, Stage>,
     /// Cycles within the stage; registered.

@@ -47,13 +47,9 @@ fn state_after(index: usize) -> Bits<STATE_BITS> {
 }
 
 /// Decides on the stages of the sequencer.
+#[clocked(reset = "ends what runs")]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct StageMachine {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; ends what runs.
-    pub reset: Signal<In, Bit>,
-
     /// A command is offered.
     pub has_command: Signal<In, Bit>,
     /// Settings of event queue 0 wait to be taken.
@@ -296,10 +292,8 @@ impl Logic for StageMachine {
         self.has_notice.next = has_notice;
         self.lookup_address.next = lookup.address;
         self.sweep_kind.next = sweep.kind;
-        self.outcome.valid.next = stage == Stage::Respond;
-        self.outcome.beat.next = outcome;
-        self.event.valid.next = self.event_valid.q.val();
-        self.event.beat.next = self.event_held.q.val();
+        self.outcome.offer(stage == Stage::Respond, outcome);
+        self.event.offer(self.event_valid.q.val(), self.event_held.q.val());
         self.idle.d.next = begins.takes_command
             && !has_command
             && !self.forget.val()

@@ -58,12 +58,9 @@ fn tables_of(kind: Bits<KIND_BITS>) -> Publishes {
 }
 
 /// Writes the tables of the card.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Publisher {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// [`Action::Publish`]: the tables are written in the next cycle.
     pub publishes: Signal<In, Bit>,
     /// Constant of the instruction.

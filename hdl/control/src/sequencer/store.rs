@@ -36,10 +36,9 @@ pub(super) fn probed_word(send_psn: Bits<24>, is_busy: Bit, receive_psn: Bits<24
 }
 
 /// Keeps all objects.
+#[clocked]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Store {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// Stage of the sequencer; registered.
     pub stage: Signal<In, Stage>,
     /// Cycles within the stage; registered.

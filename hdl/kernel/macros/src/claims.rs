@@ -3,7 +3,7 @@
 //! The claims follow what the kernel decides at generation: loops, constant conditions, indices. Of a condition in
 //! hardware both sides are claimed. Statements of the generator that need a signal's value are left out, since it has none yet.
 use crate::hardware::Names;
-use crate::{stage, syntax};
+use crate::{stage, syntax, update};
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{BinOp, Block, Expr, ExprCall, ExprIf, ExprMatch, Local, Stmt};
@@ -63,6 +63,10 @@ impl Claims {
             Expr::MethodCall(call) if call.method == "hold_registers" => {
                 let block = &call.receiver;
                 quote!(::rnic_kernel::register::Registers::connect_registers(#block);)
+            }
+            Expr::MethodCall(call) if syntax::is_place(&call.receiver) => {
+                let (receiver, (claims, _)) = (&call.receiver, update::twins(&call.method));
+                quote!(#receiver.#claims();)
             }
             _ => TokenStream::new(),
         }

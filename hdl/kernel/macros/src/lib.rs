@@ -6,6 +6,7 @@
 //! (`comments`).
 mod block;
 mod claims;
+mod clocked;
 mod comments;
 mod construct;
 mod function;
@@ -20,12 +21,13 @@ mod update;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 
-/// Makes hardware of `fn update(&mut self)` in an `impl Logic`, or of a pure free function.
+/// Makes hardware of `fn update(&mut self)` in an `impl Logic`, of a pure free function, or of a method that connects ports.
 ///
 /// The body is ordinary Rust within a subset, which is the same for both:
 ///
 /// * statements: `let`, `signal.next = v` and `signal.next.field = v`, `if`, `match`, `for` over a range known at
-///   generation, blocks, `const` items, `clock!`, `Type::link`, `Type::join`, `self.hold_registers()`;
+///   generation, blocks, `const` items, `clock!`, `Type::link`, `Type::join`, `self.hold_registers()`,
+///   and `self.part.verb(..)` with a method that is a kernel;
 /// * values: literals, constants, `.val()`, operators, comparisons, `if`, `match`, tuples, arrays, struct literals,
 ///   fields, `cat!`, `select`, `bits`, `bit_cast`, `.into()`, the methods of `Bits`, calls of other `#[kernel]`
 ///   functions, and calls of any function whose arguments are all known at generation.
@@ -34,6 +36,9 @@ use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 /// module or crate" of its name, for that is where a kernel function keeps its staged copy.
 ///
 /// A parameter or result of type `usize`, `u64` or the like is a number of the generator, not hardware.
+///
+/// A method `fn verb(&mut self, ..)` of a block or of an interface is a group of connections: whoever calls it has the
+/// statements of its body in that place. It takes hardware and returns nothing.
 #[proc_macro_attribute]
 pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     if !arguments.is_empty() {
@@ -55,6 +60,16 @@ fn refusal(item: &ItemFn, error: &Error) -> proc_macro2::TokenStream {
         #[allow(unused, missing_docs)]
         #vis #sig { ::core::unreachable!() }
     }
+}
+
+/// Gives a block the ports `clock` and, with `#[clocked(reset)]`, `reset`, before its own. It stands above the derives.
+///
+/// `#[clocked(reset = "drops the event")]` says what the reset does, as the end of "Synchronous, active high; ..".
+#[proc_macro_attribute]
+pub fn clocked(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let ports = parse_macro_input!(arguments as clocked::Ports);
+    let block = parse_macro_input!(item as DeriveInput);
+    clocked::expand(&ports, block).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// Makes a block of a struct, as rust-hdl's derive of this name does, which `rnic_kernel::quick::settle` evaluates in fewer passes.

@@ -12,7 +12,7 @@ use crate::syntax::{
     constant_label, constant_name, is_constant_case, is_generator_type, is_named, is_place, is_primitive,
     refuse,
 };
-use crate::{comments, syntax};
+use crate::{comments, syntax, update};
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
@@ -163,6 +163,7 @@ fn effect(expression: &Expr) -> Result<TokenStream> {
             let block = &call.receiver;
             Ok(quote!(::rnic_kernel::register::Registers::stage_registers(#block);))
         }
+        Expr::MethodCall(call) if is_place(&call.receiver) => verb(call),
         Expr::Macro(call) => macro_statement(&call.mac),
         Expr::Tuple(unit) if unit.elems.is_empty() => Ok(TokenStream::new()),
         Expr::Paren(inner) => effect(&inner.expr),
@@ -212,6 +213,14 @@ fn condition(expression: &Expr) -> Result<TokenStream> {
         Expr::Let(binding) => refuse(binding, "`if let` has no meaning in hardware: use `match`"),
         other => value(other),
     }
+}
+
+/// `self.part.verb(..);`, a method that is a kernel.
+fn verb(call: &ExprMethodCall) -> Result<TokenStream> {
+    let (receiver, (_, staged)) = (value(&call.receiver)?, update::twins(&call.method));
+    let arguments = call.args.iter().map(constant_or_value).collect::<Result<Vec<_>>>()?;
+    Ok(quote_spanned!(call.span()=>
+        #receiver.#staged(#(::rnic_kernel::node::IntoNode::into_node(#arguments)),*);))
 }
 
 /// `Type::link(&mut a, &mut b)` and `Type::join(&mut a, &mut b)`.

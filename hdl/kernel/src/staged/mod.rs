@@ -70,6 +70,13 @@ pub fn function<R>(name: &'static str, body: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Inlines a method: its statements belong to the one that calls it, with the comments above that.
+pub fn method(body: impl FnOnce()) {
+    recorder::with(recorder::Recorder::enter_method);
+    body();
+    recorder::with(recorder::Recorder::leave_method);
+}
+
 // ---- signals ---------------------------------------------------------------------------------------------
 
 fn key<D: Direction, T: Synth>(signal: &Signal<D, T>) -> SignalKey {

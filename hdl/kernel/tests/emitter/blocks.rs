@@ -85,15 +85,15 @@ impl<const DATA: usize, const N: usize> Default for Chain<DATA, N> {
 impl<const DATA: usize, const N: usize> Logic for Chain<DATA, N> {
     #[kernel]
     fn update(&mut self) {
-        StreamRx::<Beat<DATA>>::link(&mut self.rx, &mut self.stages[0].rx);
+        StreamRx::link(&mut self.rx, &mut self.stages[0].rx);
         for i in 0..N {
             self.stages[i].clock.next = self.clock.val();
             self.stages[i].reset.next = self.reset.val();
         }
         for i in 1..N {
-            StreamTx::<Beat<DATA>>::join(&mut self.stages[i - 1].tx, &mut self.stages[i].rx);
+            StreamTx::join(&mut self.stages[i - 1].tx, &mut self.stages[i].rx);
         }
-        StreamTx::<Beat<DATA>>::link(&mut self.tx, &mut self.stages[N - 1].tx);
+        StreamTx::link(&mut self.tx, &mut self.stages[N - 1].tx);
     }
 }
 

@@ -39,10 +39,10 @@ impl Logic for Mixed {
         clock!(self, clock, wide, narrow);
         self.wide.reset.next = self.reset.val();
         self.narrow.reset.next = self.reset.val();
-        StreamRx::<Beat<64>>::link(&mut self.wide_rx, &mut self.wide.rx);
-        StreamTx::<Beat<64>>::link(&mut self.wide_tx, &mut self.wide.tx);
-        StreamRx::<Beat<8>>::link(&mut self.narrow_rx, &mut self.narrow.rx);
-        StreamTx::<Beat<8>>::link(&mut self.narrow_tx, &mut self.narrow.tx);
+        StreamRx::link(&mut self.wide_rx, &mut self.wide.rx);
+        StreamTx::link(&mut self.wide_tx, &mut self.wide.tx);
+        StreamRx::link(&mut self.narrow_rx, &mut self.narrow.rx);
+        StreamTx::link(&mut self.narrow_tx, &mut self.narrow.tx);
     }
 }
 

@@ -64,6 +64,27 @@ fn a_fault_names_its_line() {
     assert!(text.contains(&format!("at {}:{}", location.file, location.line)), "{text}");
 }
 
+block!(Methods { enable: Signal<In, Bit>, x: Signal<Out, Bit>, y: Signal<Out, Bit>, } (self) {
+    self.copy_y(self.enable.val());
+    self.y.next = false;
+});
+
+impl Methods {
+    #[kernel]
+    fn copy_y(&mut self, enable: Bit) {
+        self.x.next = self.y.val() && enable;
+    }
+}
+
+#[test]
+fn a_fault_within_a_method_names_the_line_that_calls_it() {
+    let error = refusal(Methods::default());
+    assert_eq!(error.faults[0].signal.as_deref(), Some("y"));
+    let location = error.faults[0].location.clone().expect("the recorder knows the line");
+    let lines: Vec<_> = include_str!("refused.rs").lines().collect();
+    assert!(lines[location.line as usize - 1].contains("self.copy_y("), "{location:?}");
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Pair {
     low: Bits<4>,

@@ -92,8 +92,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for Assembler<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamRx::<TransmitToken>::link(&mut self.from_token, &mut self.plan.from_token);
-        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.to_mac, &mut self.seal.to_mac);
+        StreamRx::link(&mut self.from_token, &mut self.plan.from_token);
+        StreamTx::link(&mut self.to_mac, &mut self.seal.to_mac);
 
         let packet = self.plan.current_token.val().packet;
         self.sequence.plan_valid.next = self.plan.current_valid.val();

@@ -122,10 +122,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for Seal<DATA, BYTES> {
         let read_moves = out_moves || !self.read_valid.q.val();
         let reads = read_moves && self.read_count.q.val() != self.icrc_count.q.val();
         let read_address = self.read_count.q.val().get_bits::<ADDRESS>(0);
-        self.beats.read_enable.next = reads;
-        self.beats.read_address.next = read_address;
-        self.icrcs.read_enable.next = reads;
-        self.icrcs.read_address.next = read_address;
+        self.beats.read(reads, read_address);
+        self.icrcs.read(reads, read_address);
         self.returns_credit.next = reads;
         if reads {
             self.read_count.d.next = self.read_count.q.val() + 1;
@@ -145,7 +143,6 @@ impl<const DATA: usize, const BYTES: usize> Logic for Seal<DATA, BYTES> {
                 error: false,
             };
         }
-        self.to_mac.valid.next = self.out_valid.q.val();
-        self.to_mac.beat.next = self.out.q.val();
+        self.to_mac.offer(self.out_valid.q.val(), self.out.q.val());
     }
 }

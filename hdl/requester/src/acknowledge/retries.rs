@@ -31,12 +31,9 @@ use rnic_messages::read::ResponseNotice;
 use rnic_messages::sizes::EPOCH_BITS;
 
 /// Retries of a queue pair; see the module.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Retries {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Retries that the queue pair has.
     pub retry_count: Signal<In, Bits<RETRY_BITS>>,
     /// Retries after RNR NAKs; seven is no limit.

@@ -47,12 +47,9 @@ enum Step {
 }
 
 /// Waits for access checks, and sends commands; see the module.
+#[clocked(reset = "drops the command")]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Grant {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; drops the command.
-    pub reset: Signal<In, Bit>,
     /// Responses, in order.
     pub pending: StreamRx<Pending>,
     /// From the region table: one answer for each access check, in order.
@@ -125,8 +122,7 @@ impl Logic for Grant {
             self.has_command.d.next = true;
             self.command.d.next = if is_refused { refused(command) } else { command };
         }
-        self.place.valid.next = self.has_command.q.val();
-        self.place.beat.next = self.command.q.val();
+        self.place.offer(self.has_command.q.val(), self.command.q.val());
         self.is_refused.next = sends && is_refused;
     }
 }

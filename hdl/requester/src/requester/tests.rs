@@ -1,5 +1,5 @@
 use super::*;
-use crate::messages::second_sge;
+use crate::messages::{ParsedWqe, second_sge};
 use crate::opcode::{
     ACKNOWLEDGE, READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY,
 };

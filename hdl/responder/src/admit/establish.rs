@@ -45,12 +45,9 @@ fn notice_of(first: First) -> QpNotice {
 }
 
 /// The queue; see the module.
+#[clocked(reset = "forgets all notices")]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Establish {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all notices.
-    pub reset: Signal<In, Bit>,
     /// A first packet, taken while `has_room`.
     pub first: Signal<In, First>,
     /// A first packet can be taken; registered.
@@ -66,11 +63,9 @@ impl Logic for Establish {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        self.queue.rx.valid.next = self.first.val().valid;
-        self.queue.rx.beat.next = self.first.val();
+        self.queue.rx.offer(self.first.val().valid, self.first.val());
         self.has_room.next = self.queue.rx.ready.val();
-        self.notice.valid.next = self.queue.tx.valid.val();
-        self.notice.beat.next = notice_of(self.queue.tx.beat.val());
+        self.notice.offer(self.queue.tx.valid.val(), notice_of(self.queue.tx.beat.val()));
         self.queue.tx.ready.next = self.notice.ready.val();
     }
 }

@@ -45,13 +45,9 @@ fn is_below_limit(posted: Bits<WORK_INDEX_BITS>, limit: Bits<WORK_INDEX_BITS>, h
 }
 
 /// Counts posted receive WQEs; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct PostedWqes {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-
     /// From the doorbells.
     pub receive_posted: Signal<In, ReceivesPosted>,
     /// `receive_posted` is valid; it is taken in any case.
@@ -109,19 +105,16 @@ impl Logic for PostedWqes {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.limit_notices.tx);
+        StreamTx::link(&mut self.srq_limit, &mut self.limit_notices.tx);
         let asks = self.asks.val();
         let asks_srq = self.asks_srq.val();
         let srq = self.srq.val();
         self.producers.read_enable.next = asks || asks_srq;
         self.producers.read_address.next =
             if asks { own_ring(self.queue_pair.val()) } else { shared_ring(srq) };
-        self.srq_paths.read_enable.next = asks_srq;
-        self.srq_paths.read_address.next = srq;
-        self.srq_consumed.read_enable.next = asks_srq;
-        self.srq_consumed.read_address.next = srq;
-        self.armed.read_enable.next = asks_srq;
-        self.armed.read_address.next = srq;
+        self.srq_paths.read(asks_srq, srq);
+        self.srq_consumed.read(asks_srq, srq);
+        self.armed.read(asks_srq, srq);
 
         let is_of_srq = self.is_of_srq.val();
         let srq_path = self.srq_paths.read_data.val();

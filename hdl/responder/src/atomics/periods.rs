@@ -18,12 +18,9 @@ use rnic_kernel::prelude::*;
 use rnic_messages::setup::InFlight;
 
 /// Counts atomics by period; `OPEN` is the width of the counts.
+#[clocked(reset = "forgets all atomics")]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Periods<const OPEN: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all atomics.
-    pub reset: Signal<In, Bit>,
     /// An atomic is stored.
     pub stores: Signal<In, Bit>,
     /// An atomic is done.

@@ -70,12 +70,9 @@ fn entered_after(known: Known, entered: Entered, asks: Bit, is_dropped: Bit) -> 
 }
 
 /// Decides who asks; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct AskGate {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// Ring of the packet that may enter in the next cycle.
     pub next_ring: Signal<In, Bits<RING_BITS>>,
     /// It enters.
@@ -103,10 +100,8 @@ impl Logic for AskGate {
         self.hold_registers();
         let next_ring = self.next_ring.val();
         self.ring.d.next = next_ring;
-        self.known.read_enable.next = true;
-        self.known.read_address.next = next_ring;
-        self.entered.read_enable.next = true;
-        self.entered.read_address.next = next_ring;
+        self.known.read(true, next_ring);
+        self.entered.read(true, next_ring);
 
         let (known, entered) = (self.known.read_data.val(), self.entered.read_data.val());
         let may_ask = may_ask(known, entered);
@@ -118,9 +113,7 @@ impl Logic for AskGate {
         self.entered.write_address.next = select(sweeps, change.ring, self.ring.q.val());
         self.entered.write_data.next =
             select(sweeps, Entered::default(), entered_after(known, entered, asks, self.is_dropped.val()));
-        self.known.write_enable.next = change.enable;
-        self.known.write_address.next = change.ring;
-        self.known.write_data.next = known_of(change.list);
+        self.known.write(change.enable, change.ring, known_of(change.list));
     }
 }
 

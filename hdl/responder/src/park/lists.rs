@@ -32,12 +32,9 @@ struct NewLink {
 }
 
 /// The records; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Lists {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// An event is read; the one before acts in this cycle, or did before.
     pub reads: Signal<In, Bit>,
     /// Its ring.
@@ -80,10 +77,8 @@ impl Logic for Lists {
     fn update(&mut self) {
         self.hold_registers();
         let reads = self.reads.val();
-        self.lists.read_enable.next = reads;
-        self.lists.read_address.next = self.ring.val();
-        self.links.read_enable.next = reads;
-        self.links.read_address.next = self.entry.val();
+        self.lists.read(reads, self.ring.val());
+        self.links.read(reads, self.entry.val());
         let (ring, entry) = (self.event_ring.q.val(), self.event_entry.q.val());
         let is_same = self.has_written.q.val() && self.written_ring.q.val() == ring;
         let list = select(is_same, self.written.q.val(), self.lists.read_data.val());
@@ -104,12 +99,8 @@ impl Logic for Lists {
         }
         let changed = select(clears, self.sweep.val(), ring);
         let record = select(clears, List::default(), after);
-        self.lists.write_enable.next = clears || acts;
-        self.lists.write_address.next = changed;
-        self.lists.write_data.next = record;
-        self.links.write_enable.next = links;
-        self.links.write_address.next = list.tail;
-        self.links.write_data.next = entry;
+        self.lists.write(clears || acts, changed, record);
+        self.links.write(links, list.tail, entry);
         self.change.next = Change { enable: clears || acts, ring: changed, list: record };
     }
 }

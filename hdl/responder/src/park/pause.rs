@@ -17,12 +17,9 @@ const PAUSE_BITS: usize = 5;
 const UNASKED_BITS: usize = 6;
 
 /// Pauses admission; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Pause {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// A pause is due.
     pub starts: Signal<In, Bit>,
     /// A packet enters that has not asked.

@@ -15,12 +15,9 @@ const LENGTHS: usize = 4;
 const NOISE: usize = 16;
 
 /// Lets packets that end keys rest; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Rest {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// A packet that ends a key enters.
     pub begins: Signal<In, Bit>,
     /// Others rest; registered.

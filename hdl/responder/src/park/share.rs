@@ -27,12 +27,9 @@ struct Changed {
 }
 
 /// Keeps the shares; see the module.
+#[clocked(reset = "A sweep must follow")]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Share {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. A sweep must follow.
-    pub reset: Signal<In, Bit>,
     /// Free entries of park; registered here.
     pub free_entries: Signal<In, Bits<ENTRY_COUNT>>,
     /// Write of a list.
@@ -55,11 +52,8 @@ impl Logic for Share {
         let change = self.change.val();
         self.last.d.next = Changed { enable: change.enable, ring: change.ring, held: change.list.held };
         let last = self.last.q.val();
-        self.shares.write_enable.next = last.enable;
-        self.shares.write_address.next = last.ring;
-        self.shares.write_data.next = has_share::<ENTRY_COUNT>(last.held, self.free.q.val());
-        self.shares.read_enable.next = true;
-        self.shares.read_address.next = self.next_ring.val();
+        self.shares.write(last.enable, last.ring, has_share::<ENTRY_COUNT>(last.held, self.free.q.val()));
+        self.shares.read(true, self.next_ring.val());
         self.exceeds_share.next = self.shares.read_data.val();
     }
 }

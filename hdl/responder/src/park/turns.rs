@@ -14,12 +14,9 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 
 /// A queue of turns; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Turns<T: Synth> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Turns; there is always room.
     pub rx: StreamRx<T>,
     /// The next one; a function of registers.
@@ -36,8 +33,7 @@ impl<T: Synth> Logic for Turns<T> {
         let has_first = self.has_first.q.val();
         let is_first = self.rx.valid.val() && !has_first && !self.queue.level.val().any();
         self.rx.ready.next = self.queue.rx.ready.val();
-        self.queue.rx.valid.next = self.rx.valid.val() && !is_first;
-        self.queue.rx.beat.next = self.rx.beat.val();
+        self.queue.rx.offer(self.rx.valid.val() && !is_first, self.rx.beat.val());
         if is_first {
             self.first.d.next = self.rx.beat.val();
         }

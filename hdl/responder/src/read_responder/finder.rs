@@ -37,12 +37,9 @@ enum Search {
 }
 
 /// Looks up duplicates.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Finder {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Duplicates; `ready` is registered.
     pub request: StreamRx<ReadRequest>,
     /// The oldest duplicate is looked up; `noted` is valid.
@@ -95,7 +92,7 @@ impl Logic for Finder {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamRx::<ReadRequest>::link(&mut self.request, &mut self.duplicates.rx);
+        StreamRx::link(&mut self.request, &mut self.duplicates.rx);
         self.level.next = self.duplicates.level.val();
         let search = self.search.q.val();
         let again = self.duplicates.tx.beat.val();

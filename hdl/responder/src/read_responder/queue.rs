@@ -56,12 +56,9 @@ fn enters(released: Released, change: Change) -> Bit {
 }
 
 /// Keeps what was released, and whose turn is next.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct ReadyPairs {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// The record of `read_address` is read.
     pub reads: Signal<In, Bit>,
     /// Queue pair whose record is read.
@@ -96,8 +93,7 @@ impl Logic for ReadyPairs {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        self.records.read_enable.next = self.reads.val();
-        self.records.read_address.next = self.read_address.val();
+        self.records.read(self.reads.val(), self.read_address.val());
         let released = self.records.read_data.val();
         let change = self.change.val();
         let is_queued = is_queued_after(released, change);
@@ -109,8 +105,7 @@ impl Logic for ReadyPairs {
             || change.rests;
         self.records.write_address.next = self.record_address.val();
         self.records.write_data.next = released_after(released, change.forgets, change.releases, is_queued);
-        self.queue.rx.valid.next = enters(released, change);
-        self.queue.rx.beat.next = self.record_address.val();
+        self.queue.rx.offer(enters(released, change), self.record_address.val());
         let has_first = self.has_first.q.val();
         let takes = self.takes.val();
         if change.continues && change.goes_on {

@@ -27,12 +27,9 @@ use rnic_messages::read::{READ_COUNT_BITS, ReadRequest, ReadsWithdrawn};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, READ_POOL_BITS, sizes};
 
 /// Keeps replays.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct ReplayTable {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// The record of `read_address` is read.
     pub reads: Signal<In, Bit>,
     /// Queue pair whose record is read.
@@ -118,16 +115,15 @@ impl Logic for ReplayTable {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<ReadsWithdrawn>::link(&mut self.withdrawn, &mut self.withdrawals.tx);
-        StreamRx::<ReadRequest>::link(&mut self.duplicate, &mut self.finder.request);
+        StreamTx::link(&mut self.withdrawn, &mut self.withdrawals.tx);
+        StreamRx::link(&mut self.duplicate, &mut self.finder.request);
         self.finder.begins.next = self.begins_search.val();
         self.finder.noted.next = self.noted.val();
         self.finder.share.next = self.life.val().share;
         self.finder.takes.next = self.repeats.val();
         self.finder.may_seek.next = self.may_seek.val();
         self.finder.slot.next = self.slot.val();
-        self.replays.read_enable.next = self.reads.val();
-        self.replays.read_address.next = self.read_address.val();
+        self.replays.read(self.reads.val(), self.read_address.val());
         self.duplicates.next = self.finder.level.val();
         let replay = self.replays.read_data.val();
         let noted = self.noted.val().count;

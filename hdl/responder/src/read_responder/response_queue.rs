@@ -24,12 +24,9 @@ const RESPONSE_COUNT: usize = RESPONSES + 1;
 const WAITING_MAX: u64 = 1 << TURN_LOG2;
 
 /// Queue of responses; see the module.
+#[clocked(reset = "empties the queue")]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct ResponseQueue {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; empties the queue.
-    pub reset: Signal<In, Bit>,
     /// Responses.
     pub rx: StreamRx<Response>,
     /// To the sender; registered.
@@ -44,8 +41,8 @@ impl Logic for ResponseQueue {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamRx::<Response>::link(&mut self.rx, &mut self.queue.rx);
-        StreamTx::<Response>::link(&mut self.tx, &mut self.queue.tx);
+        StreamRx::link(&mut self.rx, &mut self.queue.rx);
+        StreamTx::link(&mut self.tx, &mut self.queue.tx);
         let enters = self.rx.valid.val() && self.queue.rx.ready.val();
         let leaves = self.queue.tx.valid.val() && self.tx.ready.val();
         let entered = units_of(enters, self.rx.beat.val().payload_bytes);

@@ -114,12 +114,9 @@ fn one(bit: Bit) -> Bits<16> {
 }
 
 /// The sending half of the READ responder.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct ResponseSender {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// After a reset: the verdict of queue pair `sweep` is cleared.
     pub clears: Signal<In, Bit>,
     /// Queue pair whose verdict is cleared.
@@ -154,8 +151,8 @@ impl Logic for ResponseSender {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.commands.tx);
-        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::link(&mut self.gather, &mut self.commands.tx);
+        StreamTx::link(&mut self.failure, &mut self.failures.tx);
 
         let sending = self.sending.q.val();
         let response = self.response.beat.val();
@@ -173,8 +170,7 @@ impl Logic for ResponseSender {
                 Sending::Look
             };
         }
-        self.verdicts.read_enable.next = is_looking;
-        self.verdicts.read_address.next = select(self.lost.valid.val(), lost.queue_pair, response.queue_pair);
+        self.verdicts.read(is_looking, select(self.lost.valid.val(), lost.queue_pair, response.queue_pair));
         let verdict = self.verdicts.read_data.val();
         let may_send = self.commands.rx.ready.val() && self.failures.rx.ready.val();
         let sends = sending == Sending::Send && may_send;

@@ -64,12 +64,9 @@ fn chosen_of(offers: Offers) -> Bits<QUEUE_PAIR_BITS> {
 }
 
 /// Chooses what is done next.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Sequencer {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// Setup events.
     pub setup: StreamRx<SetupEvent>,
     /// Requests; `ready` is combinational from the beat.
@@ -153,8 +150,7 @@ impl Logic for Sequencer {
             result_pair: self.result.beat.val().queue_pair,
             ready_pair: self.ready_pair.val(),
         };
-        self.duplicate.valid.next = self.request.valid.val() && request.is_again;
-        self.duplicate.beat.next = request;
+        self.duplicate.offer(self.request.valid.val() && request.is_again, request);
         self.setup.ready.next = step == Step::Setup;
         self.request.ready.next = step == Step::Store || (request.is_again && self.duplicate.ready.val());
         self.release.ready.next = step == Step::Release || step == Step::Repeat;

@@ -21,12 +21,9 @@ use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest, numbered
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, READ_POOL_BITS, sizes};
 
 /// Keeps requests and results.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct RequestTable {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// The records of `read_address` are read.
     pub reads: Signal<In, Bit>,
     /// Queue pair whose records are read.
@@ -97,40 +94,29 @@ impl Logic for RequestTable {
         let clears = self.clears.val();
         let swept = select(clears, self.sweep.val(), queue_pair);
         let empties = clears || self.drops.val();
-        self.lives.read_enable.next = self.reads.val();
-        self.lives.read_address.next = self.read_address.val();
-        self.noted_requests.read_enable.next = self.reads.val();
-        self.noted_requests.read_address.next = self.read_address.val();
-        self.arrived_counts.read_enable.next = self.reads.val();
-        self.arrived_counts.read_address.next = self.read_address.val();
+        self.lives.read(self.reads.val(), self.read_address.val());
+        self.noted_requests.read(self.reads.val(), self.read_address.val());
+        self.arrived_counts.read(self.reads.val(), self.read_address.val());
         let life = self.lives.read_data.val();
         let noted = self.noted_requests.read_data.val();
         let arrived = self.arrived_counts.read_data.val();
         let stores = self.stores.val() && life.serves && life.generation == request.generation;
         let keeps_value = self.results.val() && life.serves && life.generation == result.generation;
         let next = self.next_life.val();
-        self.lives.write_enable.next = clears || self.sets.val();
-        self.lives.write_address.next = swept;
-        self.lives.write_data.next = Life { serves: next.serves && !clears, ..next };
-        self.noted_requests.write_enable.next = empties || stores;
-        self.noted_requests.write_address.next = swept;
+        self.lives.write(clears || self.sets.val(), swept, Life { serves: next.serves && !clears, ..next });
         let forgotten = Noted { is_full: false, ..Default::default() };
-        self.noted_requests.write_data.next = select(stores, noted_after(noted), forgotten);
+        self.noted_requests.write(empties || stores, swept, select(stores, noted_after(noted), forgotten));
         self.arrived_counts.write_enable.next = empties || keeps_value;
         self.arrived_counts.write_address.next = swept;
         self.arrived_counts.write_data.next = select(keeps_value, arrived + 1, bits::<READ_COUNT_BITS>(0));
-        self.slots.write_enable.next = stores;
-        self.slots.write_address.next = numbered_read_place(life.share, noted.count);
-        self.slots.write_data.next = slot_of(request);
+        self.slots.write(stores, numbered_read_place(life.share, noted.count), slot_of(request));
         self.values.write_enable.next = keeps_value;
         self.values.write_address.next = read_place(life.share, result.slot);
         self.values.write_data.next = Value { original: result.original, has_failed: result.has_failed };
         let seeks = self.seeks.val();
         let fetched = read_place(life.share, self.fetched.val());
-        self.slots.read_enable.next = self.fetches.val() || seeks;
-        self.slots.read_address.next = select(seeks, self.seek_place.val(), fetched);
-        self.values.read_enable.next = self.fetches.val();
-        self.values.read_address.next = fetched;
+        self.slots.read(self.fetches.val() || seeks, select(seeks, self.seek_place.val(), fetched));
+        self.values.read(self.fetches.val(), fetched);
         self.life.next = life;
         self.noted.next = noted;
         self.keeps_request.next = stores;

@@ -25,12 +25,9 @@ use rnic_messages::protect::AccessRequest;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// Makes the responses of a turn.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Turn {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// A turn begins: `queue_pair`, `life`, `progress` and `replay` are valid.
     pub loads: Signal<In, Bit>,
     /// It goes on with the quantum of the one before, of the same queue pair.

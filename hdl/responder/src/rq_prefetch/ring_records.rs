@@ -10,10 +10,9 @@ use rnic_kernel::prelude::*;
 use rnic_messages::sizes::{WORK_INDEX_BITS, sizes};
 
 /// The records; see the module.
+#[clocked]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct RingRecords {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
     /// The records of `ring` are read.
     pub reads: Signal<In, Bit>,
     /// A ring.
@@ -49,16 +48,11 @@ impl Logic for RingRecords {
         self.hold_registers();
         let reads = self.reads.val();
         let ring = self.ring.val();
-        self.rings.read_enable.next = reads;
-        self.rings.read_address.next = ring;
-        self.producers.read_enable.next = reads;
-        self.producers.read_address.next = ring;
-        self.taken.read_enable.next = reads;
-        self.taken.read_address.next = ring;
-        self.progress.read_enable.next = reads;
-        self.progress.read_address.next = ring;
-        self.arrived.read_enable.next = reads;
-        self.arrived.read_address.next = ring;
+        self.rings.read(reads, ring);
+        self.producers.read(reads, ring);
+        self.taken.read(reads, ring);
+        self.progress.read(reads, ring);
+        self.arrived.read(reads, ring);
         self.state.next = RingState {
             attributes: self.rings.read_data.val(),
             producer: self.producers.read_data.val(),

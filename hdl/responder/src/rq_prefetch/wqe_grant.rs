@@ -148,12 +148,9 @@ fn given_of(
 }
 
 /// Answers requests; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct WqeGrant {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// From admission, those of a ring in the order of their indices; `ready` is a function of registers.
     pub request: StreamRx<ReceiveWqeRequest>,
     /// A request may be looked at: no records are being rewritten, and there is room for its answer.
@@ -202,14 +199,10 @@ impl Logic for WqeGrant {
         let grant = self.grant.q.val();
         let is_idle = grant == Grant::Choose;
         self.is_idle.next = is_idle;
-        self.lives.read_enable.next = is_idle;
-        self.lives.read_address.next = request.ring;
-        self.taken.read_enable.next = is_idle;
-        self.taken.read_address.next = request.ring;
-        self.arrived.read_enable.next = is_idle;
-        self.arrived.read_address.next = request.ring;
-        self.shut.read_enable.next = is_idle;
-        self.shut.read_address.next = request.ring;
+        self.lives.read(is_idle, request.ring);
+        self.taken.read(is_idle, request.ring);
+        self.arrived.read(is_idle, request.ring);
+        self.shut.read(is_idle, request.ring);
         let taken = self.taken.read_data.val();
         let arrived = self.arrived.read_data.val();
 
@@ -246,13 +239,9 @@ impl Logic for WqeGrant {
         self.lives.write_data.next =
             Life { is_alive: ring_write.data.is_alive, generation: ring_write.data.generation };
         let taken_write = self.taken_write.val();
-        self.taken.write_enable.next = taken_write.enable;
-        self.taken.write_address.next = taken_write.ring;
-        self.taken.write_data.next = taken_write.data;
+        self.taken.write(taken_write.enable, taken_write.ring, taken_write.data);
         let arrived_write = self.arrived_write.val();
-        self.arrived.write_enable.next = arrived_write.enable;
-        self.arrived.write_address.next = arrived_write.ring;
-        self.arrived.write_data.next = arrived_write.data;
+        self.arrived.write(arrived_write.enable, arrived_write.ring, arrived_write.data);
     }
 }
 

@@ -49,12 +49,9 @@ fn span_of(draft: Draft) -> HostSpan {
 pub(crate) const READ_COUNT_BITS: usize = 7;
 
 /// The lines; see the module.
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct WqeLines {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// WQEs are to be read in this cycle; only if `may_fetch` is high.
     pub fetch_valid: Signal<In, Bit>,
     /// Where they go.
@@ -111,8 +108,8 @@ impl Logic for WqeLines {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        StreamTx::<HostSpan>::link(&mut self.read, &mut self.reads.tx);
-        StreamTx::<ReceiveWqe>::link(&mut self.wqe, &mut self.given.tx);
+        StreamTx::link(&mut self.read, &mut self.reads.tx);
+        StreamTx::link(&mut self.wqe, &mut self.given.tx);
 
         self.fetching.next = self.fetch_queue.level.val();
 
@@ -124,10 +121,8 @@ impl Logic for WqeLines {
             self.waiting.d.next = self.draft.val();
         }
         self.is_waiting.d.next = fetch_valid || (is_waiting && !self.reads.rx.ready.val());
-        self.reads.rx.valid.next = is_waiting;
-        self.reads.rx.beat.next = span_of(self.waiting.q.val());
-        self.fetch_queue.rx.valid.next = fetch_valid;
-        self.fetch_queue.rx.beat.next = self.fetch.val();
+        self.reads.rx.offer(is_waiting, span_of(self.waiting.q.val()));
+        self.fetch_queue.rx.offer(fetch_valid, self.fetch.val());
         self.fetches_now.d.next = fetch_valid;
         self.fetches.next = self.fetches_now.q.val();
 
@@ -145,9 +140,7 @@ impl Logic for WqeLines {
         if arrives {
             self.arrived_count.d.next = select(slot.last, bits::<PLACE_BITS>(0), arrived_count + 1);
         }
-        self.errors.write_enable.next = completes;
-        self.errors.write_address.next = cat!(fetch.line, fetch.end.get_bits::<PLACE_BITS>(0));
-        self.errors.write_data.next = slot.error;
+        self.errors.write(completes, cat!(fetch.line, fetch.end.get_bits::<PLACE_BITS>(0)), slot.error);
         self.fetched_now.d.next = completes;
         self.fetched.next = self.fetched_now.q.val();
 
@@ -171,8 +164,7 @@ impl Logic for WqeLines {
         self.entries.read_enable.next = self.output_valid[0].q.val();
         self.entries.read_address.next = cat!(self.output_line[0].q.val(), self.output_place.q.val());
         let word = self.entries.read_data.val();
-        self.errors.read_enable.next = true;
-        self.errors.read_address.next = cat!(self.output_line[2].q.val(), word.end);
+        self.errors.read(true, cat!(self.output_line[2].q.val(), word.end));
         self.given.rx.valid.next = self.output_valid[3].q.val();
         self.given.rx.beat.next = ReceiveWqe {
             data: word.data,

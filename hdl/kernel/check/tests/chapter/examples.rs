@@ -256,13 +256,29 @@ example!(Blocks { pub x: Signal<Out, Bits<8>>, first: Adder, second: Adder } |se
     // end
 });
 
+// example Methods
+impl Adder {
+    /// Adds these two, or zero and the second one.
+    #[kernel]
+    pub fn add(&mut self, enable: Bit, left: Bits<8>, right: Bits<8>) {
+        self.left.next = select(enable, left, bits::<8>(0));
+        self.right.next = right;
+    }
+}
+// end
+
+example!(Methods { pub x: Signal<Out, Bits<8>>, adder: Adder } |self| {
+    // example Methods
+    // Twice the sum, or the second alone.
+    self.adder.add(self.flag.val(), self.a.val() << 1, self.b.val());
+    self.x.next = self.adder.sum.val();
+    // end
+});
+
 /// Remembers a byte.
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Memo {
-    /// Clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// What comes.
     pub taken: Signal<In, Bits<8>>,
     /// What came.
@@ -280,10 +296,9 @@ impl Logic for Memo {
 }
 
 // example Domains
+#[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Domains {
-    pub clock: Signal<In, Clock>,
-    pub reset: Signal<In, Bit>,
     pub mac_clock: Signal<In, Clock>,
     pub mac_reset: Signal<In, Bit>,
     pub a: Signal<In, Bits<8>>,
@@ -311,6 +326,7 @@ impl Logic for Domains {
 }
 
 // example Parameters
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(COUNT == ADDRESS + 1)]
 #[new(
@@ -318,8 +334,6 @@ impl Logic for Domains {
     first: u64,
 )]
 pub struct Pointer<const ADDRESS: usize, const COUNT: usize> {
-    pub clock: Signal<In, Clock>,
-    pub reset: Signal<In, Bit>,
     pub moves: Signal<In, Bit>,
     pub x: Signal<Out, Bits<ADDRESS>>,
     #[init(Reg::new(bits(first)))]
@@ -339,10 +353,9 @@ impl<const ADDRESS: usize, const COUNT: usize> Logic for Pointer<ADDRESS, COUNT>
 }
 
 // example Parameters
+#[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Parameters {
-    pub clock: Signal<In, Clock>,
-    pub reset: Signal<In, Bit>,
     pub a: Signal<In, Bits<8>>,
     pub x: Signal<Out, Bits<4>>,
     #[init(Pointer::new(3))]
@@ -432,6 +445,7 @@ pub fn generate(name: &str) -> Result<String, String> {
         Functions,
         State,
         Blocks,
+        Methods,
         Domains,
         Parameters,
         MissingElse,

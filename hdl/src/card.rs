@@ -27,7 +27,7 @@ use crate::config::{BUFFERS_KIB, Config, WIDTHS_BITS};
 use crate::event_counters::EventCounters;
 use crate::pool_levels::PoolLevels;
 use crate::stack::{self, Build, Clocks};
-use rnic_blocks::stream::StreamTx;
+use rnic_blocks::stream::{StreamTx, ValidTx};
 use rnic_complete::Complete;
 use rnic_control::axi_lite::AxiLite;
 use rnic_control::control::{Control, SLAVE_BITS};
@@ -280,8 +280,8 @@ impl<
         self.host_rd_req_address.next = read.address;
         self.host_rd_req_length.next = read.length;
         self.host_rd_req_tag.next = read.tag;
-        self.host_reader.from_host_valid.next = self.host_rd_data_valid.val();
-        self.host_reader.from_host.next = ReadWord::<DATA, BYTES, TAG> {
+        self.host_reader.from_host.valid.next = self.host_rd_data_valid.val();
+        self.host_reader.from_host.value.next = ReadWord::<DATA, BYTES, TAG> {
             data: self.host_rd_data_data.val(),
             bytes: self.host_rd_data_bytes.val(),
             last: self.host_rd_data_last.val(),
@@ -317,36 +317,23 @@ impl<
         self.requester.enable.next = self.control.enable.val();
         self.responder.enable.next = self.control.enable.val();
         self.requester.timer_unit.next = self.control.timer_unit.val();
-        self.requester.source_address_write.next = self.control.source_address_write.val();
-        self.requester.source_address_write_valid.next = self.control.source_address_write_valid.val();
-        self.responder.source_address_write.next = self.control.source_address_write.val();
-        self.responder.source_address_write_valid.next = self.control.source_address_write_valid.val();
-        self.requester.send_posted.next = self.control.messages.send_posted.val();
-        self.requester.send_posted_valid.next = self.control.messages.send_posted_valid.val();
-        self.responder.receive_posted.next = self.control.messages.receive_posted.val();
-        self.responder.receive_posted_valid.next = self.control.messages.receive_posted_valid.val();
-        self.complete.completions_read.next = self.control.messages.completions_read.val();
-        self.complete.completions_read_valid.next = self.control.messages.completions_read_valid.val();
-        self.complete.events_read.next = self.control.messages.events_read.val();
-        self.complete.events_read_valid.next = self.control.messages.events_read_valid.val();
-        self.complete.completion_queue_setup.next = self.control.completion_queue_setup.val();
-        self.complete.completion_queue_setup_valid.next = self.control.completion_queue_setup_valid.val();
-        self.complete.event_queue_setup.next = self.control.event_queue_setup.val();
-        self.complete.event_queue_setup_valid.next = self.control.event_queue_setup_valid.val();
-        self.address_vector.source_address_write.next = self.control.source_address_write.val();
-        self.address_vector.source_address_write_valid.next = self.control.source_address_write_valid.val();
+        ValidTx::join(&mut self.control.source_address_write, &mut self.requester.source_address_write);
+        ValidTx::join(&mut self.control.source_address_write, &mut self.responder.source_address_write);
+        ValidTx::join(&mut self.control.messages.send_posted, &mut self.requester.send_posted);
+        ValidTx::join(&mut self.control.messages.receive_posted, &mut self.responder.receive_posted);
+        ValidTx::join(&mut self.control.messages.completions_read, &mut self.complete.completions_read);
+        ValidTx::join(&mut self.control.messages.events_read, &mut self.complete.events_read);
+        ValidTx::join(&mut self.control.completion_queue_setup, &mut self.complete.completion_queue_setup);
+        ValidTx::join(&mut self.control.event_queue_setup, &mut self.complete.event_queue_setup);
+        ValidTx::join(&mut self.control.source_address_write, &mut self.address_vector.source_address_write);
         StreamTx::join(&mut self.requester.invalidate, &mut self.control.invalidate[0]);
         StreamTx::join(&mut self.control.invalidated[0], &mut self.requester.invalidated);
         StreamTx::join(&mut self.responder.invalidate, &mut self.control.invalidate[1]);
         StreamTx::join(&mut self.control.invalidated[1], &mut self.responder.invalidated);
-        self.requester_regions.write.next = self.control.region_write.val();
-        self.requester_regions.write_valid.next = self.control.region_write_valid.val();
-        self.responder_regions.write.next = self.control.region_write.val();
-        self.responder_regions.write_valid.next = self.control.region_write_valid.val();
-        self.host_reader.page_write.next = self.control.page_entry_write.val();
-        self.host_reader.page_write_valid.next = self.control.page_entry_write_valid.val();
-        self.host_writer.page_write.next = self.control.page_entry_write.val();
-        self.host_writer.page_write_valid.next = self.control.page_entry_write_valid.val();
+        ValidTx::join(&mut self.control.region_write, &mut self.requester_regions.write);
+        ValidTx::join(&mut self.control.region_write, &mut self.responder_regions.write);
+        ValidTx::join(&mut self.control.page_entry_write, &mut self.host_reader.page_write);
+        ValidTx::join(&mut self.control.page_entry_write, &mut self.host_writer.page_write);
         self.control.probed_send.next = self.requester.probed.val();
         self.control.probed_busy.next = self.requester.probed_busy.val();
         self.control.probed_receive.next = self.responder.probed.val();
@@ -381,17 +368,13 @@ impl<
 
         // Host memory: reads and writes.
         StreamTx::join(&mut self.requester.wqe_read, &mut self.host_reader.sq_read);
-        self.requester.wqe_slot.next = self.host_reader.sq_slot.val();
-        self.requester.wqe_slot_valid.next = self.host_reader.sq_slot_valid.val();
+        ValidTx::join(&mut self.host_reader.sq_slot, &mut self.requester.wqe_slot);
         StreamTx::join(&mut self.responder.receive_read, &mut self.host_reader.rq_read);
-        self.responder.receive_slot.next = self.host_reader.rq_slot.val();
-        self.responder.receive_slot_valid.next = self.host_reader.rq_slot_valid.val();
+        ValidTx::join(&mut self.host_reader.rq_slot, &mut self.responder.receive_slot);
         StreamTx::join(&mut self.control.admin.read, &mut self.host_reader.admin_read);
-        self.control.admin.slot.next = self.host_reader.admin_slot.val();
-        self.control.admin.slot_valid.next = self.host_reader.admin_slot_valid.val();
+        ValidTx::join(&mut self.host_reader.admin_slot, &mut self.control.admin.slot);
         StreamTx::join(&mut self.responder.atomics_read, &mut self.host_reader.atomics_read);
-        self.responder.atomics_word.next = self.host_reader.atomics_word.val();
-        self.responder.atomics_word_valid.next = self.host_reader.atomics_word_valid.val();
+        ValidTx::join(&mut self.host_reader.atomics_word, &mut self.responder.atomics_word);
         StreamTx::join(&mut self.gather.read, &mut self.host_reader.payload_read);
         StreamTx::join(&mut self.host_reader.payload, &mut self.gather.from_host);
         StreamTx::join(&mut self.place.write, &mut self.host_writer.payload);
@@ -409,8 +392,7 @@ impl<
         StreamTx::join(&mut self.write_failures.payload, &mut self.responder.write_failure);
         self.control.admin.write_failed.next = self.write_failures.answer.val();
         self.control.host_write_error.next = self.write_failures.lost_event.val();
-        self.complete.refused.next = self.write_failures.cqe.val();
-        self.complete.refused_valid.next = self.write_failures.cqe_valid.val();
+        ValidTx::join(&mut self.write_failures.cqe, &mut self.complete.refused);
         self.control.lost_read_tag.next =
             self.host_reader.is_unexpected.val() || self.host_reader.has_lost_half.val();
         self.control.lost_write.next =
@@ -439,13 +421,12 @@ impl<
         let is_launched = self.gather.token.valid.val() && self.address_vector.request.ready.val();
         self.address_vector.request.beat.next = packet;
         self.requester.departed.next = departed_of(packet, is_launched);
-        self.address_vector.frontier.next = self.requester.issued_psn.val();
-        self.address_vector.frontier_valid.next = self.requester.issued_psn_valid.val();
+        ValidTx::join(&mut self.requester.issued_psn, &mut self.address_vector.frontier);
         self.address_vector.request.valid.next = self.gather.token.valid.val();
         self.gather.token.ready.next = self.address_vector.request.ready.val();
-        self.responder.read_closed.next =
+        self.responder.read_closed.value.next =
             ReadClosed { queue_pair: packet.queue_pair, generation: packet.generation };
-        self.responder.read_closed_valid.next = is_launched && packet.is_response && packet.ends_response;
+        self.responder.read_closed.valid.next = is_launched && packet.is_response && packet.ends_response;
         StreamTx::join(&mut self.gather.payload, &mut self.address_vector.payload);
         StreamTx::join(&mut self.responder.ack, &mut self.address_vector.reply);
         StreamTx::join(&mut self.address_vector.token, &mut self.assemble.from_token);
@@ -474,8 +455,7 @@ impl<
         self.mac_receive.tuser.next = self.mac_rx_tuser.val();
         self.entry.beat.next = self.mac_receive.beat.val();
         self.entry.valid.next = self.mac_receive.valid.val();
-        self.receive.from_mac.next = self.entry.received.val();
-        self.receive.from_mac_valid.next = self.entry.received_valid.val();
+        ValidTx::join(&mut self.entry.received, &mut self.receive.from_mac);
         self.receive.enable.next = self.control.enable.val();
         self.receive.own_mac.next = self.control.own_mac.val();
         self.receive.promiscuous.next = self.control.promiscuous.val();
@@ -483,10 +463,9 @@ impl<
         self.receive.counter_latch.next = self.control.counters.latch.val();
         self.receive.counter_index.next = self.control.counters.frame_index.val();
         self.control.counters.frame_value.next = self.receive.counter.val();
-        self.control.port.outcome.next = self.receive.outcome.val();
-        self.control.port.outcome_valid.next = self.receive.outcome_valid.val();
-        self.observe_accepted.next = self.receive.outcome_valid.val()
-            & (self.receive.outcome.val().number >= bits::<REASON_BITS>(ACCEPTED_REQUEST));
+        ValidTx::join(&mut self.receive.outcome, &mut self.control.port.outcome);
+        self.observe_accepted.next = self.receive.outcome.valid.val()
+            & (self.receive.outcome.value.val().number >= bits::<REASON_BITS>(ACCEPTED_REQUEST));
         StreamTx::join(&mut self.receive.request_token, &mut self.responder.requests);
         StreamTx::join(&mut self.place_mux.reference, &mut self.receive.reference);
         StreamTx::join(&mut self.receive.request_payload, &mut self.place_mux.request_payload);

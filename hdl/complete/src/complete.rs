@@ -16,7 +16,7 @@
 use crate::completion_queues::{CompletionQueues, DELIVERY_COUNT, REFUSED_COUNT};
 use crate::event_queues::EventQueues;
 use crate::interrupts::Interrupts;
-use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
+use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::{CompletionsRead, EventsRead};
@@ -66,31 +66,21 @@ pub struct Complete {
     /// From control: EQEs for queue 0; `ready` is registered.
     pub event: StreamRx<EqeToken>,
     /// From control: a command makes, changes or destroys a completion queue.
-    pub completion_queue_setup: Signal<In, CompletionQueueSetup>,
-    /// `completion_queue_setup` is valid in this cycle.
-    pub completion_queue_setup_valid: Signal<In, Bit>,
+    pub completion_queue_setup: ValidRx<CompletionQueueSetup>,
     /// From control: a command makes, changes or destroys an event queue.
-    pub event_queue_setup: Signal<In, EventQueueSetup>,
-    /// `event_queue_setup` is valid in this cycle.
-    pub event_queue_setup_valid: Signal<In, Bit>,
+    pub event_queue_setup: ValidRx<EventQueueSetup>,
     /// From the doorbells: software has read CQEs, and may arm the queue.
-    pub completions_read: Signal<In, CompletionsRead>,
-    /// `completions_read` is valid in this cycle.
-    pub completions_read_valid: Signal<In, Bit>,
+    pub completions_read: ValidRx<CompletionsRead>,
     /// From the doorbells: software has read EQEs, and may arm the queue.
-    pub events_read: Signal<In, EventsRead>,
-    /// `events_read` is valid in this cycle.
-    pub events_read_valid: Signal<In, Bit>,
+    pub events_read: ValidRx<EventsRead>,
 
     /// To the host writer: CQEs and EQEs; a function of registers.
     pub write: StreamTx<SlotWrite>,
     /// From the host writer: writes of CQEs and EQEs that are done, modulo 2^16.
     pub write_done: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// From the write failures: the host refused to write this CQE. Such failures are as rare as faults of the host,
-    /// but there is room for one of each write in flight.
-    pub refused: Signal<In, CqeOwner>,
-    /// `refused` is valid in this cycle.
-    pub refused_valid: Signal<In, Bit>,
+    /// From the write failures: the host refused to write this CQE. Such failures are as rare as faults of the host, but there is room
+    /// for one of each write in flight.
+    pub refused: ValidRx<CqeOwner>,
     /// To control: queue pairs with a CQE that found no room, or that the host refused; registered.
     pub failure: StreamTx<QpNotice>,
 
@@ -138,22 +128,17 @@ impl Logic for Complete {
         }
         self.merge.last.next = !bits::<2>(0);
         StreamTx::join(&mut self.merge.tx, &mut self.completion_queues.token);
-        self.completion_queues.setup.next = self.completion_queue_setup.val();
-        self.completion_queues.setup_valid.next = self.completion_queue_setup_valid.val();
-        self.completion_queues.read.next = self.completions_read.val();
-        self.completion_queues.read_valid.next = self.completions_read_valid.val();
-        self.completion_queues.refused.next = self.refused.val();
-        self.completion_queues.refused_valid.next = self.refused_valid.val();
+        ValidRx::link(&mut self.completion_queue_setup, &mut self.completion_queues.setup);
+        ValidRx::link(&mut self.completions_read, &mut self.completion_queues.read);
+        ValidRx::link(&mut self.refused, &mut self.completion_queues.refused);
         StreamTx::link(&mut self.failure, &mut self.completion_queues.failure);
 
         StreamTx::join(&mut self.completion_queues.delivery, &mut self.event_queues.delivery);
         self.completion_queues.crowded.next = self.event_queues.crowded.val();
         StreamRx::link(&mut self.event, &mut self.event_slice.rx);
         StreamTx::join(&mut self.event_slice.tx, &mut self.event_queues.event);
-        self.event_queues.setup.next = self.event_queue_setup.val();
-        self.event_queues.setup_valid.next = self.event_queue_setup_valid.val();
-        self.event_queues.read.next = self.events_read.val();
-        self.event_queues.read_valid.next = self.events_read_valid.val();
+        ValidRx::link(&mut self.event_queue_setup, &mut self.event_queues.setup);
+        ValidRx::link(&mut self.events_read, &mut self.event_queues.read);
         StreamTx::link(&mut self.write, &mut self.event_queues.write);
         self.event_queues.write_done.next = self.write_done.val();
         self.is_idle.next = self.event_queues.is_idle.val() && !self.completion_queues.has_refused.val();

@@ -41,7 +41,7 @@ use crate::moderation::{CLOCK_BITS, TIME_BITS, end_of, is_ahead};
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use crate::stage::Stage;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_layout::doorbell::Arm;
 use rnic_layout::queue::completion::{CompletionStatus, Cqe};
@@ -418,18 +418,12 @@ pub struct CompletionQueues {
     /// CQEs of both roles; `ready` is combinational.
     pub token: StreamRx<CqeToken>,
     /// From control: makes, changes or destroys a queue.
-    pub setup: Signal<In, CompletionQueueSetup>,
-    /// `setup` is valid in this cycle.
-    pub setup_valid: Signal<In, Bit>,
+    pub setup: ValidRx<CompletionQueueSetup>,
     /// From the doorbells: software has read CQEs.
-    pub read: Signal<In, CompletionsRead>,
-    /// `read` is valid in this cycle.
-    pub read_valid: Signal<In, Bit>,
+    pub read: ValidRx<CompletionsRead>,
 
     /// From the write failures: the host refused to write this CQE.
-    pub refused: Signal<In, CqeOwner>,
-    /// `refused` is valid in this cycle.
-    pub refused_valid: Signal<In, Bit>,
+    pub refused: ValidRx<CqeOwner>,
     /// A refused CQE waits for its operation; a function of registers.
     pub has_refused: Signal<Out, Bit>,
     /// CQEs and EQEs between here and the event queues; registered.
@@ -487,9 +481,9 @@ impl Logic for CompletionQueues {
         self.time.d.next = self.time.q.val() + 1;
         let now = self.time.q.val().get_bits::<TIME_BITS>(8);
 
-        self.setups.rx.offer(self.setup_valid.val(), self.setup.val());
-        self.reads.rx.offer(self.read_valid.val(), self.read.val());
-        self.refusals.rx.offer(self.refused_valid.val(), self.refused.val());
+        self.setups.rx.offer(self.setup.valid.val(), self.setup.value.val());
+        self.reads.rx.offer(self.read.valid.val(), self.read.value.val());
+        self.refusals.rx.offer(self.refused.valid.val(), self.refused.value.val());
         self.has_refused.next = self.refusals.tx.valid.val();
         self.refusals_used.next = self.refusals.level.val();
         self.deliveries_used.next = self.deliveries.level.val();

@@ -30,7 +30,7 @@ use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use crate::stage::Stage;
 use crate::unread::{Indices, Unread};
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_layout::queue::event::{Eqe, EventKind};
@@ -366,13 +366,9 @@ pub struct EventQueues {
     /// From control: EQEs for queue 0; `ready` is combinational.
     pub event: StreamRx<EqeToken>,
     /// From control: makes, changes or destroys a queue.
-    pub setup: Signal<In, EventQueueSetup>,
-    /// `setup` is valid in this cycle.
-    pub setup_valid: Signal<In, Bit>,
+    pub setup: ValidRx<EventQueueSetup>,
     /// From the doorbells: software has read EQEs.
-    pub read: Signal<In, EventsRead>,
-    /// `read` is valid in this cycle.
-    pub read_valid: Signal<In, Bit>,
+    pub read: ValidRx<EventsRead>,
 
     /// To the host writer; a function of registers.
     pub write: StreamTx<SlotWrite>,
@@ -428,8 +424,8 @@ impl Logic for EventQueues {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        self.setups.rx.offer(self.setup_valid.val(), self.setup.val());
-        self.reads.rx.offer(self.read_valid.val(), self.read.val());
+        self.setups.rx.offer(self.setup.valid.val(), self.setup.value.val());
+        self.reads.rx.offer(self.read.valid.val(), self.read.value.val());
 
         // Choose. The CQE of a delivery leaves at once; its EQE makes an operation.
         let stage = self.stage.q.val();
@@ -515,13 +511,13 @@ impl Logic for EventQueues {
             cqe_write(delivery, configuration.vector)
         };
 
-        self.unread.indices.next = Indices {
+        self.unread.indices.value.next = Indices {
             event_queue: queue,
             producer_index: left.producer_index,
             consumer_index: left.consumer_index,
             entries_log2: configuration.entries_log2,
         };
-        self.unread.indices_valid.next = decides;
+        self.unread.indices.valid.next = decides;
         self.crowded.next = self.unread.crowded.val();
 
         // A CQE leaves at once, an EQE when all that was written before is done.

@@ -14,6 +14,7 @@
 //! Design decision 14.
 use crate::event_queues::EVENT_QUEUES;
 use crate::ring::{INDEX_BITS, is_half_unread};
+use rnic_blocks::stream::ValidRx;
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::EVENT_QUEUE_BITS;
 
@@ -35,9 +36,7 @@ pub(crate) struct Indices {
 #[derive(LogicBlock, Registers, Construct)]
 pub(crate) struct Unread {
     /// Indices of a queue.
-    pub indices: Signal<In, Indices>,
-    /// `indices` is valid in this cycle.
-    pub indices_valid: Signal<In, Bit>,
+    pub indices: ValidRx<Indices>,
     /// Queues that are half unread, one bit each; registered.
     pub crowded: Signal<Out, Bits<EVENT_QUEUES>>,
 
@@ -58,8 +57,8 @@ impl Logic for Unread {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        self.latest.d.next = self.indices.val();
-        self.has_latest.d.next = self.indices_valid.val();
+        self.latest.d.next = self.indices.value.val();
+        self.has_latest.d.next = self.indices.valid.val();
         let marks = self.marks.q.val();
         if self.has_latest.q.val() {
             self.marks.d.next = marks_after(marks, self.latest.q.val());

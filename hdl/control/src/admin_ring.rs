@@ -28,7 +28,7 @@
 //! Design decision 12.
 use crate::messages::{AdminHost, AdminRegistersRx, FatalReport, Outcome};
 use crate::sequencer::COMMAND_BITS;
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{ANSWER_BYTES, COMMAND_BYTES, CommandStatus};
 use rnic_layout::queue::event::EventKind;
@@ -118,10 +118,8 @@ pub struct AdminRing {
     pub registers: AdminRegistersRx,
     /// The device has failed; only a reset clears that.
     pub device_failed: Signal<In, Bit>,
-    /// Why the device failed here; registered.
-    pub fatal: Signal<Out, FatalReport>,
-    /// The device failed here in this cycle; registered.
-    pub fatal_valid: Signal<Out, Bit>,
+    /// Why the device failed here, in the cycle in which it does; registered.
+    pub fatal: ValidTx<FatalReport>,
 
     /// To and from the host.
     pub admin: AdminHost,
@@ -355,8 +353,8 @@ impl Logic for AdminRing {
                 && was_enabled
                 && has_command,
             read_taken: self.admin.read.ready.val(),
-            slot_valid: self.admin.slot_valid.val(),
-            slot_error: self.admin.slot.val().error,
+            slot_valid: self.admin.slot.valid.val(),
+            slot_error: self.admin.slot.value.val().error,
             device_failed: self.device_failed.val(),
             command_taken: self.command.ready.val(),
             outcome_valid: self.outcome.valid.val(),
@@ -396,7 +394,7 @@ impl Logic for AdminRing {
         self.command.offer(stage == Stage::Run, self.held.q.val());
         self.outcome.ready.next = is_running;
         if stage == Stage::Fetch || (is_running && is.slot_valid) {
-            self.held.d.next = self.admin.slot.val().data;
+            self.held.d.next = self.admin.slot.value.val().data;
         }
 
         // To the registers, to event queue 0, and to the counters.
@@ -404,8 +402,7 @@ impl Logic for AdminRing {
         self.registers.consumer_index.next = consumer;
         self.registers.busy.next = stage != Stage::Idle;
         self.registers.failed.next = self.has_stopped.q.val();
-        self.fatal.next = self.fatal_held.q.val();
-        self.fatal_valid.next = self.is_fatal.q.val();
+        self.fatal.offer(self.is_fatal.q.val(), self.fatal_held.q.val());
         self.event.valid.next = stage == Stage::Raise;
         self.event.beat.next = EqeToken {
             object_number: bits(0),
@@ -436,7 +433,7 @@ impl Logic for AdminRing {
                     + bit_cast::<64, COMMAND_RING>(cat!(slot_of(consumer, slots), bits::<COMMAND_LOG2>(0)));
             }
             Stage::Fetch => {
-                self.header.d.next = self.admin.slot.val().data.get_bits::<64>(0);
+                self.header.d.next = self.admin.slot.value.val().data.get_bits::<64>(0);
                 if is.slot_valid && !is.is_old {
                     self.consumer.d.next = consumer + 1;
                 }
@@ -447,8 +444,10 @@ impl Logic for AdminRing {
             }
             _ => {}
         }
-        if self.registers.doorbell_valid.val() && is_within(self.registers.doorbell.val(), consumer, slots) {
-            self.producer.d.next = self.registers.doorbell.val();
+        if self.registers.doorbell.valid.val()
+            && is_within(self.registers.doorbell.value.val(), consumer, slots)
+        {
+            self.producer.d.next = self.registers.doorbell.value.val();
         }
         self.was_enabled.d.next = self.registers.enable.val();
         if self.registers.enable.val() && !was_enabled {

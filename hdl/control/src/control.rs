@@ -29,7 +29,7 @@ use crate::registers::{CardRegisters, SPACE_BITS};
 use crate::reset::{Reset, drain_cycles};
 use crate::sequencer::Sequencer;
 use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
-use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
+use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, EqeToken, EventQueueSetup};
 use rnic_messages::pool::LEVEL_BITS;
@@ -129,9 +129,7 @@ pub struct Control {
     /// To the packet path: frames to any group address are taken; registered.
     pub accept_multicast: Signal<Out, Bit>,
     /// To requester, responder and `address_vector`: an entry of the table of source addresses; registered.
-    pub source_address_write: Signal<Out, SourceAddressWrite>,
-    /// `source_address_write` is valid in this cycle; registered.
-    pub source_address_write_valid: Signal<Out, Bit>,
+    pub source_address_write: ValidTx<SourceAddressWrite>,
 
     /// To and from the counters.
     pub counters: CounterReads,
@@ -165,21 +163,13 @@ pub struct Control {
     pub invalidated: [StreamTx<Invalidated>; 2],
 
     /// To both region tables: a region; a function of registers.
-    pub region_write: Signal<Out, RegionWrite>,
-    /// `region_write` is valid in this cycle; a function of registers.
-    pub region_write_valid: Signal<Out, Bit>,
+    pub region_write: ValidTx<RegionWrite>,
     /// To the tables of pages: an entry; registered.
-    pub page_entry_write: Signal<Out, PageEntryWrite>,
-    /// `page_entry_write` is valid in this cycle; registered.
-    pub page_entry_write_valid: Signal<Out, Bit>,
+    pub page_entry_write: ValidTx<PageEntryWrite>,
     /// To the completion stage: a completion queue; a function of registers.
-    pub completion_queue_setup: Signal<Out, CompletionQueueSetup>,
-    /// `completion_queue_setup` is valid in this cycle; registered.
-    pub completion_queue_setup_valid: Signal<Out, Bit>,
+    pub completion_queue_setup: ValidTx<CompletionQueueSetup>,
     /// To the completion stage: an event queue; a function of registers.
-    pub event_queue_setup: Signal<Out, EventQueueSetup>,
-    /// `event_queue_setup` is valid in this cycle; registered.
-    pub event_queue_setup_valid: Signal<Out, Bit>,
+    pub event_queue_setup: ValidTx<EventQueueSetup>,
     /// To the completion stage: events for event queue 0; registered.
     pub event: StreamTx<EqeToken>,
 
@@ -263,8 +253,7 @@ impl Logic for Control {
         self.sequencer.forget.next = self.reset_order.forget.val();
 
         // The failure of the device.
-        self.device_failure.report.next = self.admin_ring.fatal.val();
-        self.device_failure.report_valid.next = self.admin_ring.fatal_valid.val();
+        ValidTx::join(&mut self.admin_ring.fatal, &mut self.device_failure.report);
         self.device_failure.lost_read_tag.next = self.lost_read_tag.val() || self.reset_order.lost_read.val();
         self.device_failure.lost_write.next = self.lost_write.val() || self.reset_order.lost_write.val();
         self.device_failure.host_write_error.next = self.host_write_error.val();
@@ -285,15 +274,13 @@ impl Logic for Control {
         self.own_mac.next = self.registers.own_mac.val();
         self.promiscuous.next = self.registers.promiscuous.val();
         self.accept_multicast.next = self.registers.accept_multicast.val();
-        self.source_address_write.next = self.registers.source_address_write.val();
-        self.source_address_write_valid.next = self.registers.source_address_write_valid.val();
+        ValidTx::link(&mut self.source_address_write, &mut self.registers.source_address_write);
         CounterReads::link(&mut self.counters, &mut self.registers.counters);
         InterruptRegisters::link(&mut self.interrupt, &mut self.registers.interrupt);
 
         // Doorbells.
         self.doorbells.enable.next = self.registers.doorbell_enable.val();
-        self.doorbells.page_write.next = self.sequencer.tables.page_write.val();
-        self.doorbells.page_write_valid.next = self.sequencer.tables.page_write_valid.val();
+        ValidTx::join(&mut self.sequencer.tables.page_write, &mut self.doorbells.page_write);
         DoorbellMessages::link(&mut self.messages, &mut self.doorbells.messages);
 
         // The admin ring.
@@ -308,8 +295,7 @@ impl Logic for Control {
 
         // Commands.
         self.sequencer.source_addresses.next = self.registers.source_addresses.val();
-        self.sequencer.event_queue_0.next = self.registers.event_queue_0.val();
-        self.sequencer.event_queue_0_valid.next = self.registers.event_queue_0_valid.val();
+        ValidTx::join(&mut self.registers.event_queue_0, &mut self.sequencer.event_queue_0);
         StreamTx::join(&mut self.sequencer.setup, &mut self.setup_broadcast.from);
         for i in 0..STAGES {
             StreamTx::link(&mut self.setup[i], &mut self.setup_broadcast.to[i]);
@@ -335,14 +321,10 @@ impl Logic for Control {
             StreamRx::link(&mut self.invalidate[i], &mut self.sequencer.invalidate[i]);
             StreamTx::link(&mut self.invalidated[i], &mut self.sequencer.invalidated[i]);
         }
-        self.region_write.next = self.sequencer.tables.region_write.val();
-        self.region_write_valid.next = self.sequencer.tables.region_write_valid.val();
-        self.page_entry_write.next = self.sequencer.page_entry_write.val();
-        self.page_entry_write_valid.next = self.sequencer.page_entry_write_valid.val();
-        self.completion_queue_setup.next = self.sequencer.tables.completion_queue_setup.val();
-        self.completion_queue_setup_valid.next = self.sequencer.tables.completion_queue_setup_valid.val();
-        self.event_queue_setup.next = self.sequencer.tables.event_queue_setup.val();
-        self.event_queue_setup_valid.next = self.sequencer.tables.event_queue_setup_valid.val();
+        ValidTx::link(&mut self.region_write, &mut self.sequencer.tables.region_write);
+        ValidTx::link(&mut self.page_entry_write, &mut self.sequencer.page_entry_write);
+        ValidTx::link(&mut self.completion_queue_setup, &mut self.sequencer.tables.completion_queue_setup);
+        ValidTx::link(&mut self.event_queue_setup, &mut self.sequencer.tables.event_queue_setup);
 
         // Counters and events.
         let doorbell_counts = self.doorbells.counts.val();

@@ -12,7 +12,7 @@
 //!
 //! Design decision 12, protocol 4.4.
 use crate::messages::FatalReport;
-use rnic_blocks::stream::StreamTx;
+use rnic_blocks::stream::{StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::event::{AsyncEvent, EventKind};
 use rnic_layout::registers::FatalCode;
@@ -23,9 +23,7 @@ use rnic_messages::complete::EqeToken;
 #[derive(Default, LogicBlock, Registers)]
 pub struct DeviceFailure {
     /// From the admin ring: a failure.
-    pub report: Signal<In, FatalReport>,
-    /// `report` is valid in this cycle.
-    pub report_valid: Signal<In, Bit>,
+    pub report: ValidRx<FatalReport>,
     /// A host read was never completed, or a completion came for a read that is not in flight.
     pub lost_read_tag: Signal<In, Bit>,
     /// A host write was never completed, or a completion came for a write that is not in flight.
@@ -60,13 +58,13 @@ impl Logic for DeviceFailure {
         } else {
             bits::<8>(0)
         };
-        let has_report = self.report_valid.val();
+        let has_report = self.report.valid.val();
         let fails = has_report || code.any();
         if fails && !self.failed.q.val() {
             self.failed.d.next = true;
             self.has_event.d.next = true;
             let other = FatalReport { code, detail: bits(0) };
-            self.first.d.next = select(has_report, self.report.val(), other);
+            self.first.d.next = select(has_report, self.report.value.val(), other);
         } else if self.event.ready.val() {
             self.has_event.d.next = false;
         }
@@ -103,8 +101,8 @@ mod tests {
             for _ in 0..random.random_range(1..30) {
                 let flags: [bool; 4] = std::array::from_fn(|_| random.random_bool(0.05));
                 let block = &mut bench.block;
-                block.report_valid.next = flags[0];
-                block.report.next = FatalReport { code: bits(3), detail: bits(0x1234_5678) };
+                block.report.valid.next = flags[0];
+                block.report.value.next = FatalReport { code: bits(3), detail: bits(0x1234_5678) };
                 block.lost_read_tag.next = flags[1];
                 block.lost_write.next = flags[2];
                 block.host_write_error.next = flags[3];

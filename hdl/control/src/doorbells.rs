@@ -29,6 +29,7 @@
 use crate::messages::{DoorbellMessages, PageWrite, QUEUE_NUMBER_BITS, TableSweep};
 use crate::object_store::Kind;
 use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::stream::ValidRx;
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::{
     CompletionsRead, EventsRead, ReceivesPosted, SendsPosted, own_ring, shared_ring,
@@ -173,9 +174,7 @@ pub struct Doorbells {
     /// From the reset: owners and half doorbells at an index of objects, and number of a page, are forgotten.
     pub sweep: Signal<In, TableSweep>,
     /// From the sequencer: the page that owns an object.
-    pub page_write: Signal<In, PageWrite>,
-    /// `page_write` is valid in this cycle.
-    pub page_write_valid: Signal<In, Bit>,
+    pub page_write: ValidRx<PageWrite>,
 
     /// To the stages; registered.
     pub messages: DoorbellMessages,
@@ -295,8 +294,8 @@ impl Logic for Doorbells {
         let clear_index = self.sweep.val().index;
 
         // Owners.
-        let page_write = self.page_write.val();
-        let has_owner = self.page_write_valid.val();
+        let page_write = self.page_write.value.val();
+        let has_owner = self.page_write.valid.val();
         let new_owner = Owner { number: page_write.number, page: page_write.page, valid: page_write.valid };
         let owner = select(clears, Owner::default(), new_owner);
         let index = select(clears, clear_index, page_write.index);
@@ -384,21 +383,19 @@ impl Logic for Doorbells {
         // Cycle 4: the message leaves.
         let result = self.result.q.val();
         let done = self.verdict.q.val();
-        self.messages.send_posted.next = SendsPosted {
+        self.messages.send_posted.value.next = SendsPosted {
             queue_pair: queue_pair_of(result.data.get_bits::<QUEUE_NUMBER_BITS>(0)),
             producer_index: result.data.get_bits::<WORK_INDEX_BITS>(at::PRODUCER_INDEX),
         };
-        self.messages.send_posted_valid.next = done.sends;
-        self.messages.receive_posted.next = receives_posted(result);
-        self.messages.receive_posted_valid.next = done.receives;
-        self.messages.completions_read.next = completions_read(result);
-        self.messages.completions_read_valid.next = done.completes;
-        self.messages.events_read.next = EventsRead {
+        self.messages.send_posted.valid.next = done.sends;
+        self.messages.receive_posted.offer(done.receives, receives_posted(result));
+        self.messages.completions_read.offer(done.completes, completions_read(result));
+        self.messages.events_read.value.next = EventsRead {
             event_queue: result.data.get_bits::<EVENT_QUEUE_BITS>(0),
             consumer_index: result.data.get_bits::<ENTRY_INDEX_BITS>(at::CONSUMER_INDEX),
             arm: result.data.get_bit(at::EVENT_ARM),
         };
-        self.messages.events_read_valid.next = done.reads_events;
+        self.messages.events_read.valid.next = done.reads_events;
         self.counts.next =
             DoorbellCounts { foreign: done.is_foreign, unknown: done.is_unknown, torn: self.is_torn.q.val() };
     }

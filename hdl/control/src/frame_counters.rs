@@ -15,6 +15,7 @@
 //! 3. No reset clears a count: software reads differences.
 use crate::register_map::{ADDRESS_BITS, at};
 use crate::totals::Totals;
+use rnic_blocks::stream::ValidRx;
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::REASON_BITS;
 use rnic_messages::frame::Count;
@@ -25,9 +26,7 @@ use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPO
 #[derive(Default, LogicBlock, Registers)]
 pub struct FrameCounters {
     /// From the packet path: what became of a frame.
-    pub outcome: Signal<In, FrameOutcome>,
-    /// `outcome` is valid in this cycle.
-    pub outcome_valid: Signal<In, Bit>,
+    pub outcome: ValidRx<FrameOutcome>,
     /// From the MAC's side: a frame has been sent.
     pub sent_frame: Signal<In, Bit>,
     /// Bytes that were sent in this cycle.
@@ -57,9 +56,9 @@ impl Logic for FrameCounters {
     fn update(&mut self) {
         self.hold_registers();
         self.received.latch.next = self.latch.val();
-        self.received.frame.next = self.outcome_valid.val();
+        self.received.frame.next = self.outcome.valid.val();
         self.received.bytes.next =
-            select(self.outcome_valid.val(), self.outcome.val().frame_bytes, bits::<16>(0));
+            select(self.outcome.valid.val(), self.outcome.value.val().frame_bytes, bits::<16>(0));
         self.sent.latch.next = self.latch.val();
         self.sent.frame.next = self.sent_frame.val();
         self.sent.bytes.next = self.sent_bytes.val();

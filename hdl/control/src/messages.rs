@@ -2,7 +2,7 @@
 use crate::object_store::{INDEX_BITS, Kind};
 use crate::registers::{EVENT_COUNTER_BITS, POOL_BITS, SPEED_BITS};
 use crate::reset::SWEEP_BITS;
-use rnic_blocks::stream::StreamTx;
+use rnic_blocks::stream::{StreamTx, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_messages::doorbell::{CompletionsRead, EventsRead, ReceivesPosted, SendsPosted};
@@ -68,21 +68,13 @@ pub struct FatalReport {
 #[join = "TablesRx"]
 pub struct TablesTx {
     /// A region.
-    pub region_write: Signal<Out, RegionWrite>,
-    /// `region_write` is valid in this cycle.
-    pub region_write_valid: Signal<Out, Bit>,
+    pub region_write: ValidTx<RegionWrite>,
     /// A completion queue.
-    pub completion_queue_setup: Signal<Out, CompletionQueueSetup>,
-    /// `completion_queue_setup` is valid in this cycle.
-    pub completion_queue_setup_valid: Signal<Out, Bit>,
+    pub completion_queue_setup: ValidTx<CompletionQueueSetup>,
     /// An event queue.
-    pub event_queue_setup: Signal<Out, EventQueueSetup>,
-    /// `event_queue_setup` is valid in this cycle.
-    pub event_queue_setup_valid: Signal<Out, Bit>,
+    pub event_queue_setup: ValidTx<EventQueueSetup>,
     /// Owner of a queue.
-    pub page_write: Signal<Out, PageWrite>,
-    /// `page_write` is valid in this cycle.
-    pub page_write_valid: Signal<Out, Bit>,
+    pub page_write: ValidTx<PageWrite>,
 }
 
 /// The other end of [`TablesTx`].
@@ -90,21 +82,13 @@ pub struct TablesTx {
 #[join = "TablesTx"]
 pub struct TablesRx {
     /// A region.
-    pub region_write: Signal<In, RegionWrite>,
-    /// `region_write` is valid in this cycle.
-    pub region_write_valid: Signal<In, Bit>,
+    pub region_write: ValidRx<RegionWrite>,
     /// A completion queue.
-    pub completion_queue_setup: Signal<In, CompletionQueueSetup>,
-    /// `completion_queue_setup` is valid in this cycle.
-    pub completion_queue_setup_valid: Signal<In, Bit>,
+    pub completion_queue_setup: ValidRx<CompletionQueueSetup>,
     /// An event queue.
-    pub event_queue_setup: Signal<In, EventQueueSetup>,
-    /// `event_queue_setup` is valid in this cycle.
-    pub event_queue_setup_valid: Signal<In, Bit>,
+    pub event_queue_setup: ValidRx<EventQueueSetup>,
     /// Owner of a queue.
-    pub page_write: Signal<In, PageWrite>,
-    /// `page_write` is valid in this cycle.
-    pub page_write_valid: Signal<In, Bit>,
+    pub page_write: ValidRx<PageWrite>,
 }
 
 /// What the registers tell the admin ring and show of it, at the registers; all registered.
@@ -124,9 +108,7 @@ pub struct AdminRegistersTx {
     /// Commands may begin; a card that has failed refuses them by code.
     pub may_begin: Signal<Out, Bit>,
     /// `admin_doorbell` as it was written: commands that software ever wrote, modulo 2^16.
-    pub doorbell: Signal<Out, Bits<16>>,
-    /// `doorbell` was written; one cycle.
-    pub doorbell_valid: Signal<Out, Bit>,
+    pub doorbell: ValidTx<Bits<16>>,
     /// The last `doorbell` that was not ignored: value of `admin_doorbell` when it is read.
     pub producer_index: Signal<In, Bits<16>>,
     /// Field `consumer_index` of `admin_progress`: commands ever read, modulo 2^16.
@@ -153,10 +135,8 @@ pub struct AdminRegistersRx {
     pub event_on_answer: Signal<In, Bit>,
     /// Commands may begin.
     pub may_begin: Signal<In, Bit>,
-    /// Producer index of the ring of commands.
-    pub doorbell: Signal<In, Bits<16>>,
-    /// `doorbell` is written in this cycle.
-    pub doorbell_valid: Signal<In, Bit>,
+    /// Producer index of the ring of commands, when it is written.
+    pub doorbell: ValidRx<Bits<16>>,
     /// The last `doorbell` that was not ignored.
     pub producer_index: Signal<Out, Bits<16>>,
     /// Commands ever read.
@@ -173,9 +153,7 @@ pub struct AdminHost {
     /// To the host reader: slots of commands and of lists of pages; a function of registers.
     pub read: StreamTx<HostSpan>,
     /// From the host reader: a slot.
-    pub slot: Signal<In, Slot>,
-    /// `slot` is valid in this cycle.
-    pub slot_valid: Signal<In, Bit>,
+    pub slot: ValidRx<Slot>,
     /// To the host writer: what queries write, and answers; a function of registers.
     pub write: StreamTx<SlotWrite>,
     /// From the host writer: number of these writes that are done, modulo 2^16.
@@ -188,21 +166,13 @@ pub struct AdminHost {
 #[derive(Clone, Debug, Default, LogicInterface, Registers)]
 pub struct DoorbellMessages {
     /// To the requester: WQEs were posted to a send queue.
-    pub send_posted: Signal<Out, SendsPosted>,
-    /// `send_posted` is valid in this cycle.
-    pub send_posted_valid: Signal<Out, Bit>,
+    pub send_posted: ValidTx<SendsPosted>,
     /// To the responder: WQEs were posted to a receive queue or an SRQ.
-    pub receive_posted: Signal<Out, ReceivesPosted>,
-    /// `receive_posted` is valid in this cycle.
-    pub receive_posted_valid: Signal<Out, Bit>,
+    pub receive_posted: ValidTx<ReceivesPosted>,
     /// To the completion stage: CQEs were polled, or the queue was armed.
-    pub completions_read: Signal<Out, CompletionsRead>,
-    /// `completions_read` is valid in this cycle.
-    pub completions_read_valid: Signal<Out, Bit>,
+    pub completions_read: ValidTx<CompletionsRead>,
     /// To the completion stage: EQEs were polled, or the queue was armed.
-    pub events_read: Signal<Out, EventsRead>,
-    /// `events_read` is valid in this cycle.
-    pub events_read_valid: Signal<Out, Bit>,
+    pub events_read: ValidTx<EventsRead>,
 }
 
 /// Registers of the interrupts.
@@ -253,9 +223,7 @@ pub struct PortFacts {
     /// From the shell: register `port_speed`, in Mb/s.
     pub speed: Signal<In, Bits<SPEED_BITS>>,
     /// From the packet path: what became of a frame.
-    pub outcome: Signal<In, FrameOutcome>,
-    /// `outcome` is valid in this cycle.
-    pub outcome_valid: Signal<In, Bit>,
+    pub outcome: ValidRx<FrameOutcome>,
     /// From the MAC's side: a frame has been sent.
     pub sent_frame: Signal<In, Bit>,
     /// Bytes that were sent in this cycle.

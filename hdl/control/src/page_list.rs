@@ -20,7 +20,7 @@
 //!
 //! Refuses a first byte that is not in the first page. Design section 3.2.
 use crate::messages::{Outcome, PartState};
-use rnic_blocks::stream::StreamTx;
+use rnic_blocks::stream::{StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{BODY_OFFSET, CommandStatus, CreateRegion};
 use rnic_layout::limits::{DETAIL_IS_PAGE, PAGE_LOG2_MIN};
@@ -137,9 +137,7 @@ pub struct PageList {
     /// `word` has been used: the next one follows in the next cycle.
     pub takes_word: Signal<Out, Bit>,
     /// To the tables of pages; registered.
-    pub page_write: Signal<Out, PageEntryWrite>,
-    /// `page_write` is valid in this cycle; registered.
-    pub page_write_valid: Signal<Out, Bit>,
+    pub page_write: ValidTx<PageEntryWrite>,
     /// The outcome is taken in this cycle, if there is one.
     pub may_end: Signal<In, Bit>,
     /// Whether the region is done, and how; the result is the device address of its first byte, in the form of the page tables.
@@ -315,8 +313,7 @@ impl Logic for PageList {
         self.is_asking.next = stage == Stage::Ask;
         self.list_read.valid.next = stage == Stage::Read;
         self.list_read.beat.next = HostSpan { address: self.list.q.val(), length: bits(SLOT_BYTES) };
-        self.page_write.next = self.write.q.val();
-        self.page_write_valid.next = self.has_write.q.val();
+        self.page_write.offer(self.has_write.q.val(), self.write.q.val());
         self.takes_word.next = stage == Stage::Words;
         self.state.next = PartState {
             is_done: stage == Stage::Done,

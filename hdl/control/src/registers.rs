@@ -37,6 +37,7 @@ use crate::register_value;
 use entries::EntryRegisters;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::memory::{ByteMemory, Storage};
+use rnic_blocks::stream::ValidTx;
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_layout::registers::{
@@ -308,18 +309,14 @@ pub struct CardRegisters {
     /// Frames to any group address are taken; registered.
     pub accept_multicast: Signal<Out, Bit>,
     /// An entry of the table of source addresses; registered.
-    pub source_address_write: Signal<Out, SourceAddressWrite>,
-    /// `source_address_write` is valid in this cycle; registered.
-    pub source_address_write_valid: Signal<Out, Bit>,
+    pub source_address_write: ValidTx<SourceAddressWrite>,
     /// Source addresses in use, one bit each; registered.
     pub source_addresses: Signal<Out, Bits<{ limits::SOURCE_ADDRESSES }>>,
 
     /// To and from the admin ring.
     pub admin: AdminRegistersTx,
-    /// Settings of event queue 0; registered.
-    pub event_queue_0: Signal<Out, EventQueueSetup>,
-    /// The settings of event queue 0 have changed; registered, one cycle.
-    pub event_queue_0_valid: Signal<Out, Bit>,
+    /// Settings of event queue 0, when they have changed; registered.
+    pub event_queue_0: ValidTx<EventQueueSetup>,
 
     /// To and from the interrupts.
     pub interrupt: InterruptRegisters,
@@ -443,10 +440,8 @@ impl Logic for CardRegisters {
         let has_write = self.has_write.q.val();
         let write = self.write_held.q.val();
         self.file.write(select(self.is_kept.q.val(), write.strobe, bits::<8>(0)), write.word, write.data);
-        self.entries.write.next = write;
-        self.entries.write_valid.next = has_write;
-        self.source_address_write.next = self.entries.source_address_write.val();
-        self.source_address_write_valid.next = self.entries.source_address_write_valid.val();
+        self.entries.write.offer(has_write, write);
+        ValidTx::link(&mut self.source_address_write, &mut self.entries.source_address_write);
         self.source_addresses.next = self.entries.source_addresses.val();
         self.interrupt.moderation_write.next = self.entries.interrupt_moderation_write.val();
         self.interrupt.moderation_vector.next = self.entries.interrupt_moderation_vector.val();
@@ -483,10 +478,8 @@ impl Logic for CardRegisters {
         self.admin.entries_log2.next = settings.admin_control.get_bits::<4>(0);
         self.admin.enable.next = settings.admin_control.get_bit(bit::ADMIN_ENABLE);
         self.admin.event_on_answer.next = settings.admin_control.get_bit(bit::EVENT_ON_ANSWER);
-        self.admin.doorbell.next = settings.admin_doorbell;
-        self.admin.doorbell_valid.next = requests.admin_doorbell;
-        self.event_queue_0.next = queue_0;
-        self.event_queue_0_valid.next = requests.event_queue;
+        self.admin.doorbell.offer(requests.admin_doorbell, settings.admin_doorbell);
+        self.event_queue_0.offer(requests.event_queue, queue_0);
         self.interrupt.mask.next = settings.interrupt_mask;
         self.interrupt.pending_clear.next = requests.pending_clear;
 
@@ -494,8 +487,8 @@ impl Logic for CardRegisters {
         let read_address = self.read_address.val();
         self.counters.latch.next = requests.latch;
         self.frames.latch.next = requests.latch;
-        self.frames.outcome.next = self.port.outcome.val();
-        self.frames.outcome_valid.next = self.port.outcome_valid.val() && !self.core_reset.val();
+        self.frames.outcome.value.next = self.port.outcome.value.val();
+        self.frames.outcome.valid.next = self.port.outcome.valid.val() && !self.core_reset.val();
         self.frames.sent_frame.next = self.port.sent_frame.val();
         self.frames.sent_bytes.next = self.port.sent_bytes.val();
         self.frames.read_address.next = read_address.get_bits::<ADDRESS_BITS>(0);

@@ -53,7 +53,7 @@ use execute::Execute;
 use load::Loader;
 use machine::StageMachine;
 use publish::{Publisher, query_write, setup_offer};
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{StreamRx, StreamTx, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
 use rnic_layout::limits::SOURCE_ADDRESSES;
@@ -88,10 +88,8 @@ pub struct Sequencer {
 
     /// From the registers: source addresses that are in use, one bit each.
     pub source_addresses: Signal<In, Bits<SOURCE_ADDRESSES>>,
-    /// From the registers: settings of event queue 0.
-    pub event_queue_0: Signal<In, EventQueueSetup>,
-    /// The settings of event queue 0 have changed in this cycle.
-    pub event_queue_0_valid: Signal<In, Bit>,
+    /// From the registers: settings of event queue 0, when they have changed.
+    pub event_queue_0: ValidRx<EventQueueSetup>,
     /// From the reset: forget all objects; one cycle, after a reset and before the next command.
     pub forget: Signal<In, Bit>,
     /// The device has failed; only a reset clears that.
@@ -127,9 +125,7 @@ pub struct Sequencer {
     /// To the tables of the card; functions of registers.
     pub tables: TablesTx,
     /// To the tables of pages: an entry; registered.
-    pub page_entry_write: Signal<Out, PageEntryWrite>,
-    /// `page_entry_write` is valid in this cycle; registered.
-    pub page_entry_write_valid: Signal<Out, Bit>,
+    pub page_entry_write: ValidTx<PageEntryWrite>,
 
     /// A failure of an older generation was dropped.
     pub counts_stale_dropped: Signal<Out, Bit>,
@@ -171,7 +167,7 @@ impl Logic for Sequencer {
         self.machine.has_command.next = self.command.valid.val();
         self.command.ready.next = begins.takes_command;
         self.machine.has_queue_0.next = self.queue_0.pending.val();
-        self.machine.new_queue_0.next = self.event_queue_0_valid.val();
+        self.machine.new_queue_0.next = self.event_queue_0.valid.val();
         self.machine.forget.next = self.forget.val();
         self.machine.device_failed.next = self.device_failed.val();
         StreamRx::link(&mut self.notice, &mut self.machine.notice);
@@ -269,8 +265,7 @@ impl Logic for Sequencer {
         self.page_list.list_error.next = self.list_error.val();
         self.page_list.word.next = loaded.get_bits::<64>(0);
         StreamTx::link(&mut self.list_read, &mut self.page_list.list_read);
-        self.page_entry_write.next = self.page_list.page_write.val();
-        self.page_entry_write_valid.next = self.page_list.page_write_valid.val();
+        ValidTx::link(&mut self.page_entry_write, &mut self.page_list.page_write);
 
         // READ slots.
         self.read_slots.begins.next = stage == Stage::Slots;
@@ -281,8 +276,7 @@ impl Logic for Sequencer {
         // What is offered; it does not change before it is taken.
         self.setup.offer(offer.setup_valid, offer.setup);
         self.srq_setup.offer(offer.srq_setup_valid, offer.srq_setup);
-        self.queue_0.setup.next = self.event_queue_0.val();
-        self.queue_0.setup_valid.next = self.event_queue_0_valid.val();
+        ValidRx::link(&mut self.event_queue_0, &mut self.queue_0.setup);
         self.queue_0.begins.next = begins.queue_0;
         self.publisher.publishes.next = stage == Stage::Publish;
         self.publisher.constant.next = instruction.constant;

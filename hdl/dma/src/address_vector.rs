@@ -39,7 +39,7 @@
 //! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::PacketToken;
@@ -102,16 +102,12 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     pub payload: StreamRx<Beat<DATA, BYTES>>,
 
     /// From the requester: the next PSN that a queue pair will issue; arrives before the packet before it.
-    pub frontier: Signal<In, IssuedPsn>,
-    /// `frontier` is valid in this cycle.
-    pub frontier_valid: Signal<In, Bit>,
+    pub frontier: ValidRx<IssuedPsn>,
 
     /// From control: states, generations and paths of queue pairs; always taken.
     pub setup: StreamRx<SetupEvent>,
     /// From control: writes a source address of this card.
-    pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// `source_address_write` is valid in this cycle.
-    pub source_address_write_valid: Signal<In, Bit>,
+    pub source_address_write: ValidRx<SourceAddressWrite>,
 
     /// To assemble: packets with all header fields; registered.
     pub token: StreamTx<TransmitToken>,
@@ -241,10 +237,10 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
         self.paths.write_enable.next = self.setup.valid.val() && event.kind != SetupKind::Probe;
         self.paths.write_address.next = event.queue_pair;
         self.paths.write_data.next = route_of(event);
-        let frontier = self.frontier.val();
-        self.frontiers.write(self.frontier_valid.val(), frontier.queue_pair, frontier.psn);
-        let own = self.source_address_write.val();
-        self.sources.write_enable.next = self.source_address_write_valid.val();
+        let frontier = self.frontier.value.val();
+        self.frontiers.write(self.frontier.valid.val(), frontier.queue_pair, frontier.psn);
+        let own = self.source_address_write.value.val();
+        self.sources.write_enable.next = self.source_address_write.valid.val();
         self.sources.write_address.next = own.index;
         self.sources.write_data.next = SourceAddress { valid: own.valid, address: own.address, mac: own.mac };
 

@@ -10,11 +10,11 @@
 //!              └────────┘ EQE ──────────────────> lost_event
 //! ```
 //!
-//! No latency: `answer`, `cqe_valid` and `lost_event` are pulses in the cycle in which the failure is taken.
+//! No latency: `answer`, `cqe` and `lost_event` are pulses in the cycle in which the failure is taken.
 //!
 //! 1. Each failure is reported once, except payload of responses, which place reports in its order. Only `payload` can hold failures
 //!    back.
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{CqeOwner, WriteFailure, WriteOwner};
 
@@ -28,9 +28,7 @@ pub struct WriteFailures {
     /// To control: an answer of the admin queue; combinational.
     pub answer: Signal<Out, Bit>,
     /// To the completion queues: a CQE; combinational.
-    pub cqe: Signal<Out, CqeOwner>,
-    /// `cqe` is valid in this cycle; combinational.
-    pub cqe_valid: Signal<Out, Bit>,
+    pub cqe: ValidTx<CqeOwner>,
     /// To control: an EQE; combinational.
     pub lost_event: Signal<Out, Bit>,
 }
@@ -44,13 +42,13 @@ impl Logic for WriteFailures {
         self.payload.offer(valid && is_payload, failure);
         self.answer.next = valid && failure.owner == WriteOwner::Admin;
         let is_completion = valid && failure.owner == WriteOwner::Completion;
-        self.cqe.next = CqeOwner {
+        self.cqe.value.next = CqeOwner {
             completion_queue: failure.completion_queue,
             life: failure.life,
             queue_pair: failure.queue_pair,
             generation: failure.generation,
         };
-        self.cqe_valid.next = is_completion && failure.is_cqe;
+        self.cqe.valid.next = is_completion && failure.is_cqe;
         self.lost_event.next = is_completion && !failure.is_cqe;
         self.failure.ready.next = self.payload.ready.val() || !is_payload;
     }
@@ -93,8 +91,8 @@ mod tests {
                 payload.sample(&bench.block.payload);
                 *reported.entry("answer").or_insert(0) += usize::from(bench.block.answer.val());
                 *reported.entry("event").or_insert(0) += usize::from(bench.block.lost_event.val());
-                if bench.block.cqe_valid.val() {
-                    cqes.push(bench.block.cqe.val());
+                if bench.block.cqe.valid.val() {
+                    cqes.push(bench.block.cqe.value.val());
                 }
             }
             let of = |owner| failures.iter().filter(move |failure| failure.owner == owner);

@@ -31,7 +31,7 @@
 //! Refuses the parameters that [`ChunkBuffer`](super::chunk_buffer::ChunkBuffer) refuses.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::Beat;
+use rnic_blocks::stream::{Beat, ValidRx};
 use rnic_kernel::prelude::*;
 
 /// A word of an answer from the host.
@@ -98,9 +98,7 @@ pub struct Arrivals<
     pub place: Signal<In, Place<WORD, CHUNK>>,
 
     /// From the host: a word of an answer.
-    pub arrival: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// `arrival` is valid in this cycle; it cannot be held back.
-    pub arrival_valid: Signal<In, Bit>,
+    pub arrival: ValidRx<ReadWord<DATA, BYTES, TAG>>,
     /// From the quarantine: the tag of the word of the cycle before is in it.
     pub is_quarantined: Signal<In, Bit>,
     /// The word of the cycle before ends the answer of `changed_tag`; combinational.
@@ -154,10 +152,10 @@ impl<
         self.is_clear.next = is_clear;
 
         // First cycle: the tag of the word is looked up.
-        let arrival = self.arrival.val();
+        let arrival = self.arrival.value.val();
         let held = self.held.q.val();
         self.held.d.next = arrival;
-        self.is_held.d.next = self.arrival_valid.val() && is_clear;
+        self.is_held.d.next = self.arrival.valid.val() && is_clear;
         self.is_same_tag.d.next = arrival.tag == held.tag;
         self.places.read(true, arrival.tag);
         self.table.read(true, arrival.tag);
@@ -266,8 +264,8 @@ mod tests {
             bench.block.opens.next = opens;
             bench.block.opened_tag.next = bits(tag);
             bench.block.place.next = place;
-            bench.block.arrival_valid.next = valid;
-            bench.block.arrival.next = arrival;
+            bench.block.arrival.valid.next = valid;
+            bench.block.arrival.value.next = arrival;
             bench.settle();
             let block = &bench.block;
             assert_eq!(block.writes.val(), due.is_some(), "cycle {cycle}");
@@ -307,18 +305,18 @@ mod tests {
             assert!(bench.block.is_clear.val());
             // One tag is left open, one is closed, and words for both come after the next reset.
             for (tag, last) in [(0, false), (1, true), (2, true)] {
-                bench.block.arrival_valid.next = true;
-                bench.block.arrival.next = word(tag, last, false);
+                bench.block.arrival.valid.next = true;
+                bench.block.arrival.value.next = word(tag, last, false);
                 bench.tick();
                 bench.settle();
                 assert!(!bench.block.writes.val(), "tag {tag} in life {life}");
                 bench.block.opens.next = tag < 2;
                 bench.block.opened_tag.next = bits(tag);
                 bench.block.place.next = Place { first: bits(0), last_index: bits(5), lap: true };
-                bench.block.arrival_valid.next = false;
+                bench.block.arrival.valid.next = false;
                 bench.tick();
                 bench.block.opens.next = false;
-                bench.block.arrival_valid.next = tag < 2;
+                bench.block.arrival.valid.next = tag < 2;
                 bench.tick();
                 bench.settle();
                 assert_eq!(bench.block.writes.val(), tag < 2);
@@ -340,9 +338,9 @@ mod tests {
         let waves = Waves::new()
             .signal("opens")
             .signal("arrival_valid")
-            .signal("arrival.tag")
+            .signal("arrival_value.tag")
             .when("arrival_valid")
-            .signal("arrival.last")
+            .signal("arrival_value.last")
             .when("arrival_valid")
             .signal("writes")
             .signal("chunk")
@@ -357,8 +355,8 @@ mod tests {
         bench.block.place.next = Place { first: bits(0x20), last_index: bits(1), lap: true };
         for cycle in 0..9 {
             bench.block.opens.next = cycle == 1;
-            bench.block.arrival_valid.next = (3..=5).contains(&cycle);
-            bench.block.arrival.next = word(1, cycle == 4, false);
+            bench.block.arrival.valid.next = (3..=5).contains(&cycle);
+            bench.block.arrival.value.next = word(1, cycle == 4, false);
             bench.tick();
         }
         bench.waves().expect("waves/arrivals.txt");

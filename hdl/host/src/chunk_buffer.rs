@@ -52,7 +52,7 @@ use super::arrivals::{Arrivals, Place, Progress, ReadWord};
 use super::quarantine::Quarantine;
 use super::ring::Ring;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Beat, StreamTx};
+use rnic_blocks::stream::{Beat, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::HOST_LIMIT_BITS;
 
@@ -138,9 +138,7 @@ pub struct ChunkBuffer<
     pub tag: Signal<Out, Bits<TAG>>,
 
     /// From the host: a word of an answer.
-    pub arrival: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// `arrival` is valid in this cycle; it cannot be held back.
-    pub arrival_valid: Signal<In, Bit>,
+    pub arrival: ValidRx<ReadWord<DATA, BYTES, TAG>>,
     /// A word for no request arrived two cycles ago; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
@@ -247,8 +245,7 @@ impl<
             reserved_at: now,
         };
 
-        self.arrivals.arrival.next = self.arrival.val();
-        self.arrivals.arrival_valid.next = self.arrival_valid.val();
+        ValidRx::link(&mut self.arrival, &mut self.arrivals.arrival);
         self.is_unexpected.next = self.arrivals.is_unexpected.val();
         self.memory.write(self.arrivals.writes.val(), self.arrivals.chunk.val(), self.arrivals.word.val());
         self.progress.write_enable.next = self.arrivals.changes.val();
@@ -266,7 +263,7 @@ impl<
         let may_fetch = self.tx.ready.val() || !self.head_valid.q.val();
         let fetch = is_here && may_fetch;
         // An answer is given up when all words that have arrived are seen, and none is on its way.
-        let is_quiet = !self.recent.q.val().any() && !self.arrival_valid.val();
+        let is_quiet = !self.recent.q.val().any() && !self.arrival.valid.val();
         let loses = self.overdue.q.val() && is_quiet && !is_here && may_fetch;
         let ends = passes || loses || (fetch && !seen.is_open && next_index == seen.newest);
         let follower = select(ends, oldest + 1, oldest);
@@ -276,7 +273,7 @@ impl<
         self.oldest.d.next = follower;
         self.overdue.d.next =
             has_order && !order.is_void && !ends && is_overdue(order.reserved_at, now, self.limit.val());
-        self.recent.d.next = cat!(self.recent.q.val().get_bits::<2>(0), self.arrival_valid.val());
+        self.recent.d.next = cat!(self.recent.q.val().get_bits::<2>(0), self.arrival.valid.val());
         self.has_lost.d.next = loses;
         self.quarantine.clears.next = !is_clear;
         self.quarantine.cleared_tag.next = swept_tag;
@@ -284,7 +281,7 @@ impl<
         self.quarantine.entered_tag.next = oldest.get_bits::<TAG>(0);
         self.quarantine.leaves.next = self.arrivals.closes.val() && self.quarantine.holds_arrival.val();
         self.quarantine.left_tag.next = self.arrivals.changed_tag.val();
-        self.quarantine.arrival_tag.next = self.arrival.val().tag;
+        self.quarantine.arrival_tag.next = self.arrival.value.val().tag;
         self.quarantine.next_tag.next = next_tag;
         self.arrivals.is_quarantined.next = self.quarantine.holds_arrival.val();
         self.quarantined.next = self.quarantine.count.val();

@@ -43,7 +43,9 @@ use crate::read_demux::{CLIENT_BITS, COOKIE_BITS, Origin, ReadDemux, SLOT_CLIENT
 use crate::read_engine::{HostRead, ReadEngine, ReadRequest};
 use crate::translate::{Access, Translate};
 use rnic_blocks::memory::Storage;
-use rnic_blocks::stream::{Arbiter, Beat, RegisterSlice, Span, Splitter, StreamRx, StreamTx};
+use rnic_blocks::stream::{
+    Arbiter, Beat, RegisterSlice, Span, Splitter, StreamRx, StreamTx, ValidRx, ValidTx,
+};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, Slot};
 use rnic_messages::pool::LEVEL_BITS;
@@ -128,21 +130,15 @@ pub struct HostReader<
     /// From `wqe_fetch` of the requester: send WQEs. `ready` of all five clients is combinational.
     pub sq_read: StreamRx<HostSpan>,
     /// To `wqe_fetch`: 64 bytes of send WQEs; registered.
-    pub sq_slot: Signal<Out, Slot>,
-    /// `sq_slot` is valid in this cycle; registered.
-    pub sq_slot_valid: Signal<Out, Bit>,
+    pub sq_slot: ValidTx<Slot>,
     /// From `rq_prefetch` of the responder: receive WQEs.
     pub rq_read: StreamRx<HostSpan>,
     /// To `rq_prefetch`: a receive WQE; registered.
-    pub rq_slot: Signal<Out, Slot>,
-    /// `rq_slot` is valid in this cycle; registered.
-    pub rq_slot_valid: Signal<Out, Bit>,
+    pub rq_slot: ValidTx<Slot>,
     /// From the admin queue: commands, and lists of pages.
     pub admin_read: StreamRx<HostSpan>,
     /// To the admin queue; registered.
-    pub admin_slot: Signal<Out, Slot>,
-    /// `admin_slot` is valid in this cycle; registered.
-    pub admin_slot_valid: Signal<Out, Bit>,
+    pub admin_slot: ValidTx<Slot>,
     /// From gather: payload to be sent.
     pub payload_read: StreamRx<HostSpan>,
     /// To gather; `last` ends a span. A function of registers.
@@ -150,21 +146,15 @@ pub struct HostReader<
     /// From atomics: words of 8 bytes.
     pub atomics_read: StreamRx<HostSpan>,
     /// To atomics; registered.
-    pub atomics_word: Signal<Out, HostWord>,
-    /// `atomics_word` is valid in this cycle; registered.
-    pub atomics_word_valid: Signal<Out, Bit>,
+    pub atomics_word: ValidTx<HostWord>,
 
     /// From control: a page table entry.
-    pub page_write: Signal<In, PageEntryWrite>,
-    /// `page_write` is valid in this cycle.
-    pub page_write_valid: Signal<In, Bit>,
+    pub page_write: ValidRx<PageEntryWrite>,
 
     /// To the host; registered.
     pub to_host: StreamTx<HostRead<TAG>>,
     /// From the host: a word of an answer.
-    pub from_host: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// `from_host` is valid in this cycle; it cannot be held back.
-    pub from_host_valid: Signal<In, Bit>,
+    pub from_host: ValidRx<ReadWord<DATA, BYTES, TAG>>,
     /// The host sent a word that no request waits for: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
@@ -255,8 +245,7 @@ impl<
         };
         self.pieces.rx.valid.next = self.splitter.tx.valid.val();
         self.splitter.tx.ready.next = self.pieces.rx.ready.val();
-        self.translate.page_write.next = self.page_write.val();
-        self.translate.page_write_valid.next = self.page_write_valid.val();
+        ValidRx::link(&mut self.page_write, &mut self.translate.page_write);
         StreamTx::join(&mut self.pieces.tx, &mut self.translate.rx);
         let translated = self.translate.tx.beat.val();
         self.engine.rx.valid.next = self.translate.tx.valid.val();
@@ -268,22 +257,17 @@ impl<
         };
 
         StreamTx::link(&mut self.to_host, &mut self.engine.to_host);
-        self.engine.from_host.next = self.from_host.val();
-        self.engine.from_host_valid.next = self.from_host_valid.val();
+        ValidRx::link(&mut self.from_host, &mut self.engine.from_host);
         self.is_unexpected.next = self.engine.is_unexpected.val();
         StreamTx::join(&mut self.engine.tx, &mut self.demux.from_engine);
 
         let slot = self.demux.slot.val();
         let slot_valid = self.demux.slot_valid.val();
-        self.sq_slot.next = slot;
-        self.sq_slot_valid.next = slot_valid.get_bit(0);
-        self.rq_slot.next = slot;
-        self.rq_slot_valid.next = slot_valid.get_bit(1);
-        self.admin_slot.next = slot;
-        self.admin_slot_valid.next = slot_valid.get_bit(2);
+        self.sq_slot.offer(slot_valid.get_bit(0), slot);
+        self.rq_slot.offer(slot_valid.get_bit(1), slot);
+        self.admin_slot.offer(slot_valid.get_bit(2), slot);
         StreamTx::link(&mut self.payload, &mut self.demux.payload);
-        self.atomics_word.next = self.demux.word.val();
-        self.atomics_word_valid.next = self.demux.word_valid.val();
+        ValidTx::link(&mut self.atomics_word, &mut self.demux.word);
 
         let enters = self.arbiter.tx.valid.val() && self.chosen.rx.ready.val();
         self.flight.d.next = in_flight_after(self.flight.q.val(), enters, self.demux.ends.val());

@@ -38,7 +38,7 @@ use crate::report_watch::ReportWatch;
 use crate::translate::{Access, Translate};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::{Arbiter, Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Arbiter, Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{CqeOwner, PayloadWrite, SlotWrite, WordWrite, WriteFailure, WriteOwner};
 use rnic_messages::pool::{LEVEL_BITS, level_of};
@@ -251,9 +251,7 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     pub write_failure: StreamTx<WriteFailure>,
 
     /// From control: a page table entry.
-    pub page_write: Signal<In, PageEntryWrite>,
-    /// `page_write` is valid in this cycle.
-    pub page_write_valid: Signal<In, Bit>,
+    pub page_write: ValidRx<PageEntryWrite>,
 
     /// To the host: requests; registered.
     pub request: StreamTx<HostWrite>,
@@ -363,8 +361,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
             rest: item.request.length,
         };
         self.owners.rx.offer(goes && begins, item.owner);
-        self.translate.page_write.next = self.page_write.val();
-        self.translate.page_write_valid.next = self.page_write_valid.val();
+        ValidRx::link(&mut self.page_write, &mut self.translate.page_write);
         StreamTx::join(&mut self.requests.tx, &mut self.translate.rx);
         let translated = self.translate.tx.beat.val();
         self.request.valid.next = self.translate.tx.valid.val();

@@ -23,7 +23,7 @@
 //! 3. Only payload that is not taken holds answers back; slots and words of atomics never do.
 //! 4. Each read of an atomic's word gives one word, with `error` unless the host gave its 8 bytes.
 use crate::chunk_buffer::ReadBeat;
-use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
+use rnic_blocks::stream::{Beat, StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostWord, Slot};
 
@@ -79,9 +79,7 @@ pub struct ReadDemux<const DATA: usize, const BYTES: usize> {
     /// To client 3: payload, in the lanes of its address; combinational.
     pub payload: StreamTx<Beat<DATA, BYTES>>,
     /// To client 4: the word of an atomic; registered.
-    pub word: Signal<Out, HostWord>,
-    /// `word` is valid in this cycle; registered.
-    pub word_valid: Signal<Out, Bit>,
+    pub word: ValidTx<HostWord>,
     /// The last slot, word or beat of a span is given in this cycle; combinational.
     pub ends: Signal<Out, Bit>,
 
@@ -141,8 +139,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for ReadDemux<DATA, BYTES> {
                 self.word_held.d.next.data = beat.data.get_bits::<64>(i * 64);
             }
         }
-        self.word.next = self.word_held.q.val();
-        self.word_valid.next = self.has_word.q.val();
+        self.word.offer(self.has_word.q.val(), self.word_held.q.val());
 
         // A slot is complete with its last word, or with the last word of the answer.
         let is_full = self.word_index.q.val() == Self::LAST_WORD;

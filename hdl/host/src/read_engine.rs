@@ -41,7 +41,7 @@
 use super::arrivals::ReadWord;
 use super::chunk_buffer::{ChunkBuffer, ReadBeat};
 use rnic_blocks::memory::Storage;
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 
 use rnic_messages::sizes::{HOST_LIMIT_BITS, LENGTH_BITS};
@@ -98,9 +98,7 @@ pub struct ReadEngine<
     /// To the host; registered.
     pub to_host: StreamTx<HostRead<TAG>>,
     /// From the host: a word of an answer.
-    pub from_host: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// `from_host` is valid in this cycle; it cannot be held back.
-    pub from_host_valid: Signal<In, Bit>,
+    pub from_host: ValidRx<ReadWord<DATA, BYTES, TAG>>,
     /// The host sent a word for no request two cycles ago: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
@@ -172,8 +170,7 @@ impl<
         }
         self.to_host.offer(self.is_issued.q.val(), self.issued.q.val());
 
-        self.buffer.arrival.next = self.from_host.val();
-        self.buffer.arrival_valid.next = self.from_host_valid.val();
+        ValidRx::link(&mut self.from_host, &mut self.buffer.arrival);
         self.is_unexpected.next = self.buffer.is_unexpected.val();
         StreamTx::link(&mut self.tx, &mut self.buffer.tx);
         self.buffer.limit.next = self.limit.val();

@@ -24,7 +24,7 @@
 //!
 //! An access crosses no multiple of 4,096 bytes. Design 3.2.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{IS_PAGED, PAGE_SIZE, PAGE_SIZE_BITS, PAGED_BITS, PageEntryWrite};
 use rnic_messages::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS, sizes};
@@ -64,9 +64,7 @@ struct InTable<const REST: usize> {
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Translate<const REST: usize> {
     /// From control: a page table entry.
-    pub page_write: Signal<In, PageEntryWrite>,
-    /// `page_write` is valid in this cycle.
-    pub page_write_valid: Signal<In, Bit>,
+    pub page_write: ValidRx<PageEntryWrite>,
     /// Accesses; `ready` is combinational.
     pub rx: StreamRx<Access<REST>>,
     /// The same with device addresses; registered.
@@ -104,8 +102,8 @@ impl<const REST: usize> Logic for Translate<REST> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let write = self.page_write.val();
-        self.pages.write(self.page_write_valid.val(), write.entry, write.page);
+        let write = self.page_write.value.val();
+        self.pages.write(self.page_write.valid.val(), write.entry, write.page);
 
         // The stages move together.
         let occupied = self.occupied.q.val();
@@ -207,19 +205,20 @@ mod tests {
         let mut table = BTreeMap::new();
         let (accesses, expected) = accesses(&mut table, count, random);
         for (&entry, &address) in &table {
-            bench.block.page_write_valid.next = true;
-            bench.block.page_write.next = PageEntryWrite { entry: bits(entry), page: bits(address >> 12) };
+            bench.block.page_write.valid.next = true;
+            bench.block.page_write.value.next =
+                PageEntryWrite { entry: bits(entry), page: bits(address >> 12) };
             bench.tick();
         }
-        bench.block.page_write_valid.next = false;
+        bench.block.page_write.valid.next = false;
         let mut source = Source::showing_next(accesses.clone(), stalls);
         let mut sink = Sink::new(stalls);
         let mut cycles = 0;
         while sink.received.len() < count {
             assert!(cycles < 20 * count + 100, "translate is stuck; stalls: {stalls:?}");
             // Entries of others are written meanwhile.
-            bench.block.page_write_valid.next = random.random();
-            bench.block.page_write.next = PageEntryWrite {
+            bench.block.page_write.valid.next = random.random();
+            bench.block.page_write.value.next = PageEntryWrite {
                 entry: bits(2 + random.random_range(0..700)),
                 page: Stimulus::sample(random),
             };
@@ -261,8 +260,8 @@ mod tests {
         for _ in 0..1500 {
             let block = &mut bench.block;
             block.reset.next = random.random_bool(0.01);
-            block.page_write_valid.next = random.random();
-            block.page_write.next = PageEntryWrite {
+            block.page_write.valid.next = random.random();
+            block.page_write.value.next = PageEntryWrite {
                 entry: bits(random.random_range(0..64)),
                 page: Stimulus::sample(&mut random),
             };

@@ -27,7 +27,7 @@
 use super::entry_share::PACKETS_BITS;
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::{Beat, Fifo, PacketFifo, StreamTx};
+use rnic_blocks::stream::{Beat, Fifo, PacketFifo, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::receive::{ROOM_BITS, ROOM_UNIT_LOG2};
@@ -61,10 +61,8 @@ pub struct PacketBuffer<
     const TOKENS: usize,
     const TOKEN_COUNT: usize,
 > {
-    /// From strip: a beat of payload of the packet that is being received.
-    pub payload: Signal<In, Bits<DATA>>,
-    /// `payload` is valid in this cycle, and belongs to this buffer.
-    pub payload_valid: Signal<In, Bit>,
+    /// From strip: a beat of payload of the packet that is being received, if it belongs to this buffer.
+    pub payload: ValidRx<Bits<DATA>>,
     /// From dispatch: the packet, with the beat of this cycle, is good; only while `fits`.
     pub commit: Signal<In, Bit>,
     /// The packet is discarded.
@@ -143,8 +141,8 @@ impl<
         // In: payload at once, token and length when the frame is accepted.
         let token = self.token.val();
         let commit = self.commit.val();
-        self.beats.beat.next = self.payload.val();
-        self.beats.write.next = self.payload_valid.val();
+        self.beats.beat.next = self.payload.value.val();
+        self.beats.write.next = self.payload.valid.val();
         self.beats.commit.next = commit;
         self.beats.rollback.next = self.rollback.val();
         self.tokens.rx.offer(commit, token);
@@ -228,8 +226,8 @@ mod tests {
                     let beat = if pauses { None } else { beats.pop_front() };
                     let ends = beats.is_empty() && !pauses;
                     let block = &mut bench.block;
-                    block.payload_valid.next = beat.is_some();
-                    block.payload.next = beat.unwrap_or_default().into();
+                    block.payload.valid.next = beat.is_some();
+                    block.payload.value.next = beat.unwrap_or_default().into();
                     let token = PacketToken {
                         psn: Bits::sample(&mut random),
                         queue_pair: Bits::sample(&mut random),
@@ -266,7 +264,7 @@ mod tests {
             }
             bench.block.commit.next = false;
             bench.block.rollback.next = false;
-            bench.block.payload_valid.next = false;
+            bench.block.payload.valid.next = false;
             for _ in 0..100 {
                 tokens.drive(&mut bench.block.token_tx, &mut random);
                 payloads.drive(&mut bench.block.payload_tx, &mut random);
@@ -294,12 +292,12 @@ mod tests {
         for (beats, room) in [(16, 31), (16, 30), (0, 30), (16, 29)] {
             for beat in 0..beats.max(1) {
                 let block = &mut bench.block;
-                block.payload_valid.next = beats > 0;
+                block.payload.valid.next = beats > 0;
                 block.token.next = PacketToken { payload_bytes: bits(8 * beats), ..Default::default() };
                 block.commit.next = beat + 1 >= beats;
                 bench.tick();
             }
-            bench.block.payload_valid.next = false;
+            bench.block.payload.valid.next = false;
             bench.block.commit.next = false;
             (0..4).for_each(|_| bench.tick());
             bench.settle();

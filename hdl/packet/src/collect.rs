@@ -21,12 +21,12 @@
 //! empties by itself.
 //!
 //! 1. Every beat leaves once, in order.
-//! 2. `header_valid` is high for one cycle per frame, together with the first beat of the frame.
+//! 2. `header.valid` is high for one cycle per frame, together with the first beat of the frame.
 //! 3. The bytes of `header` below `header_bytes` are those of the frame; the others have no meaning.
 //!
 //! Refuses nothing. Protocol 1.1, 1.7.
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::Beat;
+use rnic_blocks::stream::{Beat, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 
 /// Bits of a header vector: 128 bytes, more than the longest chain of headers (106 bytes, protocol 1.7).
@@ -38,21 +38,15 @@ pub const HEADER_BITS: usize = 1024;
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Collect<const DATA: usize, const BYTES: usize> {
     /// From the MAC: a beat of a frame.
-    pub from_mac: Signal<In, Beat<DATA, BYTES>>,
-    /// `from_mac` is valid in this cycle; there is no `ready`.
-    pub from_mac_valid: Signal<In, Bit>,
+    pub from_mac: ValidRx<Beat<DATA, BYTES>>,
 
-    /// To the parser: the first bytes of a frame, byte 0 in bits 7:0; registered.
-    pub header: Signal<Out, Bits<HEADER_BITS>>,
+    /// To the parser: the first bytes of a frame, byte 0 in bits 7:0; registered. `valid` depends on `from_mac` in this cycle.
+    pub header: ValidTx<Bits<HEADER_BITS>>,
     /// Number of bytes of the frame in `header`, 1 to 128; a function of registers.
     pub header_bytes: Signal<Out, Bits<8>>,
-    /// `header` is that of a frame in this cycle; depends on `from_mac_valid` in this cycle.
-    pub header_valid: Signal<Out, Bit>,
 
-    /// To the delay line: the oldest beat; registered.
-    pub beat: Signal<Out, Beat<DATA, BYTES>>,
-    /// `beat` leaves in this cycle; depends on `from_mac_valid` in this cycle.
-    pub beat_valid: Signal<Out, Bit>,
+    /// To the delay line: the oldest beat; registered. `valid` depends on `from_mac` in this cycle.
+    pub beat: ValidTx<Beat<DATA, BYTES>>,
     /// `beat` is the first of its frame; registered.
     pub beat_first: Signal<Out, Bit>,
 
@@ -74,8 +68,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for Collect<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let beat = self.from_mac.val();
-        let is_valid = self.from_mac_valid.val();
+        let beat = self.from_mac.value.val();
+        let is_valid = self.from_mac.valid.val();
         let is_inside = self.is_inside.q.val();
 
         // The window moves unless the next beat of the newest frame has not come yet.
@@ -100,17 +94,16 @@ impl<const DATA: usize, const BYTES: usize> Logic for Collect<DATA, BYTES> {
 
         let oldest_leaves = moves && self.occupied.q.val().get_bit(0);
         let counts = self.counts.q.val();
-        self.beat.next = Beat::<DATA, BYTES> {
+        self.beat.value.next = Beat::<DATA, BYTES> {
             data: self.window.q.val().get_bits::<DATA>(0),
             bytes: counts.get_bits::<BYTES>(0),
             last: self.lasts.q.val().get_bit(0),
             error: self.errors.q.val().get_bit(0),
         };
-        self.beat_valid.next = oldest_leaves;
+        self.beat.valid.next = oldest_leaves;
         self.beat_first.next = self.firsts.q.val().get_bit(0);
 
-        self.header.next = self.window.q.val();
-        self.header_valid.next = oldest_leaves && self.firsts.q.val().get_bit(0);
+        self.header.offer(oldest_leaves && self.firsts.q.val().get_bit(0), self.window.q.val());
         // The oldest end of a frame in the window is that of the frame in front.
         self.header_bytes.next = bits(128);
         for stage in (0..Self::STAGES).rev() {
@@ -151,20 +144,20 @@ mod tests {
         let (mut headers, mut beats, mut cycles) = (Vec::new(), Vec::new(), 0);
         while beats.len() < beat_count {
             let beat = if gaps && random.random() { None } else { waiting.pop_front() };
-            bench.block.from_mac_valid.next = beat.is_some();
-            bench.block.from_mac.next = beat.unwrap_or_default();
+            bench.block.from_mac.valid.next = beat.is_some();
+            bench.block.from_mac.value.next = beat.unwrap_or_default();
             bench.settle();
             let block = &bench.block;
-            if block.header_valid.val() {
-                assert!(block.beat_valid.val() && block.beat_first.val());
+            if block.header.valid.val() {
+                assert!(block.beat.valid.val() && block.beat_first.val());
                 let count = block.header_bytes.val().to_u64() as usize;
-                let mut bytes = BigUint::from(block.header.val()).to_bytes_le();
+                let mut bytes = BigUint::from(block.header.value.val()).to_bytes_le();
                 bytes.resize(128, 0);
                 headers.push(bytes[..count].to_vec());
             }
-            if block.beat_valid.val() {
-                assert_eq!(block.beat_first.val(), block.header_valid.val());
-                beats.push(block.beat.val());
+            if block.beat.valid.val() {
+                assert_eq!(block.beat_first.val(), block.header.valid.val());
+                beats.push(block.beat.value.val());
             }
             bench.tick();
             cycles += 1;
@@ -198,17 +191,19 @@ mod tests {
 
     #[test]
     fn waveform_is_as_documented() {
-        let waves = Waves::new().signal("from_mac_valid").signal("from_mac.bytes").when("from_mac_valid");
-        let waves = waves.signal("from_mac.last").when("from_mac_valid");
+        let waves =
+            Waves::new().signal("from_mac_valid").signal("from_mac_value.bytes").when("from_mac_valid");
+        let waves = waves.signal("from_mac_value.last").when("from_mac_valid");
         let waves = waves.signal("header_valid").signal("header_bytes").when("header_valid");
-        let waves = waves.signal("beat_valid").signal("beat.bytes").when("beat_valid");
+        let waves = waves.signal("beat_valid").signal("beat_value.bytes").when("beat_valid");
         let mut bench = bench::<512, 7>().recording(waves);
         let beats = [(60, true), (64, false), (40, true)];
         for cycle in 0..7 {
             let beat = beats.get(cycle);
-            bench.block.from_mac_valid.next = beat.is_some();
+            bench.block.from_mac.valid.next = beat.is_some();
             if let Some((bytes, last)) = beat {
-                bench.block.from_mac.next = Beat { bytes: bits(*bytes), last: *last, ..Default::default() };
+                bench.block.from_mac.value.next =
+                    Beat { bytes: bits(*bytes), last: *last, ..Default::default() };
             }
             bench.tick();
         }

@@ -23,6 +23,7 @@
 //!
 //! Counts wrap at 2^64. Reset does not clear them: software computes differences.
 use rnic_blocks::memory::Memory;
+use rnic_blocks::stream::ValidRx;
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::REASON_BITS;
 use rnic_messages::frame::{Count, FrameOutcome};
@@ -35,9 +36,7 @@ pub const READ_LATENCY: usize = 2;
 #[derive(Default, LogicBlock, Registers)]
 pub struct Counters {
     /// From dispatch: what became of a frame.
-    pub outcome: Signal<In, FrameOutcome>,
-    /// `outcome` is valid in this cycle.
-    pub outcome_valid: Signal<In, Bit>,
+    pub outcome: ValidRx<FrameOutcome>,
     /// From the registers: copy the counts for the reader.
     pub latch: Signal<In, Bit>,
     /// Number of the counter to read.
@@ -65,9 +64,9 @@ impl Logic for Counters {
     fn update(&mut self) {
         self.hold_registers();
         // Cycle 0: the old count is looked up.
-        self.counts.read(self.outcome_valid.val(), self.outcome.val().number);
-        self.held.d.next = self.outcome.val();
-        self.held_valid.d.next = self.outcome_valid.val();
+        self.counts.read(self.outcome.valid.val(), self.outcome.value.val().number);
+        self.held.d.next = self.outcome.value.val();
+        self.held_valid.d.next = self.outcome.valid.val();
 
         // Cycle 1: it grows. The event of the cycle before may have been of the same kind.
         let outcome = self.held.q.val();
@@ -130,8 +129,8 @@ mod tests {
             let latches = random.random_bool(0.02);
             let read_index = random.random_range(0..kinds);
             let block = &mut bench.block;
-            block.outcome_valid.next = is_counted;
-            block.outcome.next =
+            block.outcome.valid.next = is_counted;
+            block.outcome.value.next =
                 FrameOutcome { number: bits(number as u64), frame_bytes: bits(frame_bytes.into()) };
             block.latch.next = latches;
             block.read_index.next = bits(read_index as u64);
@@ -156,10 +155,10 @@ mod tests {
     #[test]
     fn reset_keeps_the_counts() {
         let mut bench = bench();
-        bench.block.outcome_valid.next = true;
-        bench.block.outcome.next = FrameOutcome { number: bits(3), frame_bytes: bits(60) };
+        bench.block.outcome.valid.next = true;
+        bench.block.outcome.value.next = FrameOutcome { number: bits(3), frame_bytes: bits(60) };
         bench.tick();
-        bench.block.outcome_valid.next = false;
+        bench.block.outcome.valid.next = false;
         bench.tick();
         bench.block.reset.next = true;
         bench.tick();

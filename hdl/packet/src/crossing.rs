@@ -41,7 +41,7 @@
 //! The queue from the MAC is as deep. It holds a frame that comes at the clock of the MAC instead of the pace of the wire, as from a
 //! MAC that stores frames. That takes F - (F - 4) / r + 3 beats, which is not more than `room`.
 use rnic_blocks::memory::Storage;
-use rnic_blocks::stream::{AsyncFifo, Beat, ResetPair, StreamRx, StreamTx, Synchronizer};
+use rnic_blocks::stream::{AsyncFifo, Beat, ResetPair, StreamRx, StreamTx, Synchronizer, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::FRAME_BYTES_MAX;
 
@@ -96,9 +96,7 @@ pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize,
     /// The receive path is reset and has forgotten the frame that it was taking.
     pub restart: Signal<In, Bit>,
     /// To the receive path, which takes every beat; one level of logic after registers.
-    pub received: Signal<Out, Beat<DATA, BYTES>>,
-    /// `received` is valid in this cycle.
-    pub received_valid: Signal<Out, Bit>,
+    pub received: ValidTx<Beat<DATA, BYTES>>,
     resets: ResetPair,
     #[domain(clock = mac_clock, reset = mac_reset)]
     guard: FrameEntry<DATA, BYTES>,
@@ -130,8 +128,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.ending.flush.next = self.resets.b_hold.val();
         self.ending.beat.next = self.fifo.tx.beat.val();
         self.ending.valid.next = self.fifo.tx.valid.val();
-        self.received.next = self.ending.received.val();
-        self.received_valid.next = self.ending.received_valid.val();
+        ValidTx::link(&mut self.received, &mut self.ending.received);
     }
 }
 
@@ -211,9 +208,7 @@ struct FrameEnding<const DATA: usize, const BYTES: usize> {
     /// `beat` is valid in this cycle.
     pub valid: Signal<In, Bit>,
     /// See [`MacEntry::received`].
-    pub received: Signal<Out, Beat<DATA, BYTES>>,
-    /// See [`MacEntry::received_valid`].
-    pub received_valid: Signal<Out, Bit>,
+    pub received: ValidTx<Beat<DATA, BYTES>>,
     /// The receive path has a part of a frame.
     open: Reg<Bit>,
     /// The rest of a frame is dropped.
@@ -229,13 +224,13 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameEnding<DATA, BYTES> {
         let (open, dropping) = (self.open.q.val(), self.dropping.q.val());
         let closes = flush && open && !restart;
         let passes = self.valid.val() && !dropping && !flush && !restart;
-        self.received.next = Beat::<DATA, BYTES> {
+        self.received.value.next = Beat::<DATA, BYTES> {
             data: beat.data,
             bytes: select(closes, bits::<BYTES>(1), beat.bytes),
             last: beat.last || closes,
             error: beat.error || closes,
         };
-        self.received_valid.next = passes || closes;
+        self.received.valid.next = passes || closes;
         if passes {
             self.open.d.next = !beat.last;
         }

@@ -28,6 +28,7 @@
 //! Protocol 8.3.
 use super::measure::FrameEnd;
 use super::parse::{PacketClass, ParsedHeaders};
+use rnic_blocks::stream::{ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
 use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, FrameOutcome};
@@ -57,10 +58,8 @@ struct Finding {
 #[clocked(reset)]
 #[derive(Default, LogicBlock, Registers)]
 pub struct Dispatch {
-    /// From the parser: a new frame has these headers.
-    pub from_parse: Signal<In, ParsedHeaders>,
-    /// `from_parse` is valid: the frame begins in this cycle.
-    pub from_parse_valid: Signal<In, Bit>,
+    /// From the parser: a new frame has these headers; the frame begins in this cycle.
+    pub from_parse: ValidRx<ParsedHeaders>,
     /// From measure: the frame ends in this cycle; may be the one in which it begins.
     pub frame_end: Signal<In, Bit>,
     /// Measurements of that frame.
@@ -88,9 +87,7 @@ pub struct Dispatch {
     pub rollback: Signal<Out, Bit>,
 
     /// To the counters: what became of a frame; registered.
-    pub outcome: Signal<Out, FrameOutcome>,
-    /// `outcome` is valid in this cycle; registered.
-    pub outcome_valid: Signal<Out, Bit>,
+    pub outcome: ValidTx<FrameOutcome>,
 
     headers: DFF<ParsedHeaders>,
     frame_held: DFF<FrameEnd>,
@@ -106,8 +103,8 @@ impl Logic for Dispatch {
     fn update(&mut self) {
         self.hold_registers();
         // Cycle 0: the headers of the frame that passes.
-        if self.from_parse_valid.val() {
-            self.headers.d.next = self.from_parse.val();
+        if self.from_parse.valid.val() {
+            self.headers.d.next = self.from_parse.value.val();
         }
         self.frame_held.d.next = self.frame.val();
         self.frame_ends.d.next = self.frame_end.val();
@@ -172,8 +169,7 @@ impl Logic for Dispatch {
             },
             frame_bytes: finding.frame_bytes,
         };
-        self.outcome.next = self.outcome_held.q.val();
-        self.outcome_valid.next = self.outcome_valid_held.q.val();
+        self.outcome.offer(self.outcome_valid_held.q.val(), self.outcome_held.q.val());
     }
 }
 
@@ -218,8 +214,8 @@ mod tests {
     /// Sends a frame of one beat; returns its outcome, and whether the buffers of requests and responses commit it.
     fn judge(bench: &mut Bench<Dispatch>, case: Case) -> (u64, bool, bool) {
         let block = &mut bench.block;
-        block.from_parse_valid.next = true;
-        block.from_parse.next = ParsedHeaders {
+        block.from_parse.valid.next = true;
+        block.from_parse.value.next = ParsedHeaders {
             packet_class: case.packet_class,
             fault: bits(case.fault),
             ..ParsedHeaders::default()
@@ -227,7 +223,7 @@ mod tests {
         block.frame_end.next = true;
         block.frame.next = case.frame;
         bench.tick();
-        bench.block.from_parse_valid.next = false;
+        bench.block.from_parse.valid.next = false;
         bench.block.frame_end.next = false;
         (1..DISPATCH_LATENCY).for_each(|_| bench.tick());
         bench.block.verdict_valid.next = true;
@@ -242,12 +238,12 @@ mod tests {
         bench.tick();
         bench.block.verdict_valid.next = false;
         bench.settle();
-        assert!(bench.block.outcome_valid.val());
-        let outcome = bench.block.outcome.val();
+        assert!(bench.block.outcome.valid.val());
+        let outcome = bench.block.outcome.value.val();
         assert_eq!(outcome.frame_bytes.to_u64(), case.frame.frame_bytes.to_u64());
         bench.tick();
         bench.settle();
-        assert!(!bench.block.outcome_valid.val(), "one event for each frame");
+        assert!(!bench.block.outcome.valid.val(), "one event for each frame");
         (outcome.number.to_u64(), commits, responds)
     }
 
@@ -329,18 +325,18 @@ mod tests {
     #[test]
     fn waveform_is_as_documented() {
         let waves =
-            Waves::new().signal("from_parse_valid").signal("from_parse.fault").when("from_parse_valid");
+            Waves::new().signal("from_parse_valid").signal("from_parse_value.fault").when("from_parse_valid");
         let waves =
             waves.signal("frame_end").signal("verdict_valid").signal("verdict_ok").when("verdict_valid");
         let waves = waves.signal("commit_requests").signal("rollback");
-        let waves = waves.signal("outcome_valid").signal("outcome.number").when("outcome_valid");
+        let waves = waves.signal("outcome_valid").signal("outcome_value.number").when("outcome_valid");
         let mut bench = Bench::clocked(Dispatch::default(), |block| &mut block.clock).recording(waves);
         bench.block.requests_fit.next = true;
         for cycle in 0..9 {
             let block = &mut bench.block;
-            block.from_parse_valid.next = cycle <= 2;
+            block.from_parse.valid.next = cycle <= 2;
             let fault = bits(if cycle == 1 { reason::OTHER_PORT } else { reason::NONE });
-            block.from_parse.next = ParsedHeaders { fault, ..ParsedHeaders::default() };
+            block.from_parse.value.next = ParsedHeaders { fault, ..ParsedHeaders::default() };
             block.frame_end.next = cycle <= 2;
             block.verdict_valid.next = (4..=6).contains(&cycle);
             block.verdict_ok.next = cycle != 6;

@@ -18,7 +18,7 @@
 //! Protocol 1.1, 1.8.
 use super::icrc::CoveredBeat;
 use super::parse::Coverage;
-use rnic_blocks::stream::Beat;
+use rnic_blocks::stream::{Beat, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 
 /// The longest frame that is accepted, a whole number of beats at every width.
@@ -42,24 +42,18 @@ pub struct FrameEnd {
 #[derive(Default, LogicBlock, Registers)]
 pub struct Measure<const DATA: usize, const BYTES: usize> {
     /// From the delay line.
-    pub from_delay: Signal<In, Beat<DATA, BYTES>>,
-    /// `from_delay` is valid in this cycle.
-    pub from_delay_valid: Signal<In, Bit>,
+    pub from_delay: ValidRx<Beat<DATA, BYTES>>,
     /// `from_delay` is the first beat of its frame.
     pub from_delay_first: Signal<In, Bit>,
     /// From the parser, with the first beat.
     pub coverage: Signal<In, Coverage>,
 
     /// To strip: the beat; registered.
-    pub beat: Signal<Out, Beat<DATA, BYTES>>,
-    /// `beat` is valid in this cycle; registered.
-    pub beat_valid: Signal<Out, Bit>,
+    pub beat: ValidTx<Beat<DATA, BYTES>>,
     /// `beat` is the first of its frame; registered.
     pub beat_first: Signal<Out, Bit>,
     /// To the ICRC check; registered.
-    pub to_icrc: Signal<Out, CoveredBeat<DATA, BYTES>>,
-    /// `to_icrc` is valid in this cycle; registered.
-    pub to_icrc_valid: Signal<Out, Bit>,
+    pub to_icrc: ValidTx<CoveredBeat<DATA, BYTES>>,
     /// To dispatch: the frame ends with this beat; registered.
     pub frame_end: Signal<Out, Bit>,
     /// Measurements of that frame; registered.
@@ -90,8 +84,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for Measure<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let beat = self.from_delay.val();
-        let is_valid = self.from_delay_valid.val();
+        let beat = self.from_delay.value.val();
+        let is_valid = self.from_delay.valid.val();
         let is_first = self.from_delay_first.val();
 
         let coverage = select(is_first, self.coverage.val(), self.covered.q.val());
@@ -128,10 +122,9 @@ impl<const DATA: usize, const BYTES: usize> Logic for Measure<DATA, BYTES> {
             ip_length: !is_covered,
         };
 
-        self.beat.next = self.beat_out.q.val();
-        self.beat_valid.next = self.valid_out.q.val();
+        self.beat.offer(self.valid_out.q.val(), self.beat_out.q.val());
         self.beat_first.next = self.first_out.q.val();
-        self.to_icrc.next = CoveredBeat::<DATA, BYTES> {
+        self.to_icrc.value.next = CoveredBeat::<DATA, BYTES> {
             data: self.beat_out.q.val().data,
             start: self.first_out.q.val(),
             end: self.end_out.q.val(),
@@ -139,7 +132,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Measure<DATA, BYTES> {
             vlan_present: self.covered.q.val().vlan_present,
             is_ipv6: self.covered.q.val().is_ipv6,
         };
-        self.to_icrc_valid.next = self.covered_valid.q.val();
+        self.to_icrc.valid.next = self.covered_valid.q.val();
         self.frame_end.next = self.valid_out.q.val() && self.beat_out.q.val().last;
         self.frame.next = self.frame_out.q.val();
     }
@@ -165,22 +158,22 @@ mod tests {
             let beats = beats_of::<DATA, BYTES>(&frame, &mut random);
             for (index, beat) in beats.iter().enumerate() {
                 while random.random_bool(0.3) {
-                    bench.block.from_delay_valid.next = false;
+                    bench.block.from_delay.valid.next = false;
                     bench.tick();
                 }
                 let block = &mut bench.block;
-                block.from_delay.next = *beat;
+                block.from_delay.value.next = *beat;
                 block.from_delay_first.next = index == 0;
-                block.from_delay_valid.next = true;
+                block.from_delay.valid.next = true;
                 let last_byte = if index == 0 { covered_bytes - 1 } else { random.random_range(0..8192) };
                 block.coverage.next = Coverage { last_byte: bits(last_byte as u64), ..Coverage::default() };
                 bench.tick();
                 bench.settle();
                 let block = &bench.block;
-                assert_eq!(block.beat.val(), *beat);
+                assert_eq!(block.beat.value.val(), *beat);
                 assert_eq!(block.frame_end.val(), beat.last);
-                if block.to_icrc_valid.val() {
-                    to_icrc.push(block.to_icrc.val());
+                if block.to_icrc.valid.val() {
+                    to_icrc.push(block.to_icrc.value.val());
                 }
             }
             let end = bench.block.frame.val();
@@ -207,8 +200,8 @@ mod tests {
     #[test]
     fn a_frame_is_too_long_from_one_byte_above_the_limit_and_for_ever() {
         let mut bench = Bench::clocked(Measure::<512, 7>::default(), |block| &mut block.clock);
-        bench.block.from_delay.next = Beat { bytes: bits(64), ..Beat::default() };
-        bench.block.from_delay_valid.next = true;
+        bench.block.from_delay.value.next = Beat { bytes: bits(64), ..Beat::default() };
+        bench.block.from_delay.valid.next = true;
         bench.block.from_delay_first.next = true;
         for beat_count in 1..1200 {
             bench.tick();

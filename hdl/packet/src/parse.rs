@@ -21,6 +21,7 @@
 //! Protocol 1.1 to 1.5, 8.3.
 use super::collect::HEADER_BITS;
 use super::opcode_table::OpcodeTable;
+use rnic_blocks::stream::{ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
 use rnic_messages::sizes::queue_pair_of;
@@ -386,20 +387,16 @@ pub struct Parse {
     pub accept_multicast: Signal<In, Bit>,
 
     /// From `collect`: the first bytes of a frame.
-    pub header: Signal<In, Bits<HEADER_BITS>>,
+    pub header: ValidRx<Bits<HEADER_BITS>>,
     /// Number of valid bytes in `header`, up to 128.
     pub header_bytes: Signal<In, Bits<8>>,
-    /// `header` is that of a frame in this cycle.
-    pub header_valid: Signal<In, Bit>,
 
     /// To the ICRC: what it covers, [`COVERAGE_LATENCY`] cycles later; registered but for the choice of two offsets.
     pub coverage: Signal<Out, Coverage>,
     /// To all others, [`PARSE_LATENCY`] cycles later: the fields; registered.
     pub token: Signal<Out, PacketToken>,
     /// Class, header length and first fault; registered.
-    pub headers: Signal<Out, ParsedHeaders>,
-    /// `headers` belongs to a frame; registered.
-    pub headers_valid: Signal<Out, Bit>,
+    pub headers: ValidTx<ParsedHeaders>,
 
     opcodes: OpcodeTable,
     aligned: DFF<Aligned>,
@@ -424,10 +421,10 @@ impl Logic for Parse {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        self.valid.d.next = cat!(self.valid.q.val().get_bits::<3>(0), self.header_valid.val());
+        self.valid.d.next = cat!(self.valid.q.val().get_bits::<3>(0), self.header.valid.val());
 
         // Cycle 0: the IP header follows the Ethernet header, with or without a tag.
-        self.aligned.d.next = align(self.header.val(), self.header_bytes.val());
+        self.aligned.d.next = align(self.header.value.val(), self.header_bytes.val());
 
         // Cycle 1: the headers after an IPv4 header move to their position after an IPv6 header.
         let aligned = self.aligned.q.val();
@@ -499,8 +496,7 @@ impl Logic for Parse {
 
         self.coverage.next = self.covered.q.val();
         self.token.next = self.parsed_token.q.val();
-        self.headers.next = self.parsed.q.val();
-        self.headers_valid.next = self.valid.q.val().get_bit(3);
+        self.headers.offer(self.valid.q.val().get_bit(3), self.parsed.q.val());
     }
 }
 

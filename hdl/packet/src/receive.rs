@@ -46,7 +46,7 @@ use super::measure::Measure;
 use super::parse::{COVERAGE_LATENCY, Parse};
 use super::request_buffer::RequestBuffer;
 use super::strip::{STRIP_LATENCY, Strip};
-use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
+use rnic_blocks::stream::{Beat, StreamRx, StreamTx, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::drop_reason::{self as reason, REASON_BITS};
@@ -92,9 +92,7 @@ pub struct Receive<
     const TOKEN_COUNT: usize,
 > {
     /// From the MAC: a beat of a frame without FCS.
-    pub from_mac: Signal<In, Beat<DATA, BYTES>>,
-    /// `from_mac` is valid in this cycle; there is no `ready`.
-    pub from_mac_valid: Signal<In, Bit>,
+    pub from_mac: ValidRx<Beat<DATA, BYTES>>,
 
     /// From the registers: packets may come in; while low, good packets find no room.
     pub enable: Signal<In, Bit>,
@@ -123,9 +121,7 @@ pub struct Receive<
     pub response_payload: StreamTx<Beat<DATA, BYTES>>,
 
     /// To monitors: what became of a frame; registered.
-    pub outcome: Signal<Out, FrameOutcome>,
-    /// `outcome` is valid in this cycle; registered.
-    pub outcome_valid: Signal<Out, Bit>,
+    pub outcome: ValidTx<FrameOutcome>,
     /// Levels of pools; registered.
     pub pools: Signal<Out, ReceivePools>,
 
@@ -165,34 +161,31 @@ impl<
     fn update(&mut self) {
         self.hold_registers();
 
-        self.collect.from_mac.next = self.from_mac.val();
-        self.collect.from_mac_valid.next = self.from_mac_valid.val();
+        ValidRx::link(&mut self.from_mac, &mut self.collect.from_mac);
         self.parse.own_mac.next = self.own_mac.val();
         self.parse.promiscuous.next = self.promiscuous.val();
         self.parse.accept_multicast.next = self.accept_multicast.val();
-        self.parse.header.next = self.collect.header.val();
+        ValidTx::join(&mut self.collect.header, &mut self.parse.header);
         self.parse.header_bytes.next = self.collect.header_bytes.val();
-        self.parse.header_valid.next = self.collect.header_valid.val();
 
         // Beats arrive at `measure` together with the coverage of their frame.
-        self.beats.from.next =
-            PlacedBeat::<DATA, BYTES> { beat: self.collect.beat.val(), first: self.collect.beat_first.val() };
+        self.beats.from.next = PlacedBeat::<DATA, BYTES> {
+            beat: self.collect.beat.value.val(),
+            first: self.collect.beat_first.val(),
+        };
         self.beats_valid.d.next =
-            cat!(self.beats_valid.q.val().get_bits::<2>(0), self.collect.beat_valid.val());
+            cat!(self.beats_valid.q.val().get_bits::<2>(0), self.collect.beat.valid.val());
         let placed = self.beats.to.val();
-        self.measure.from_delay.next = placed.beat;
         self.measure.from_delay_first.next = placed.first;
-        self.measure.from_delay_valid.next = self.beats_valid.q.val().get_bit(COVERAGE_LATENCY - 1);
+        self.measure.from_delay.offer(self.beats_valid.q.val().get_bit(COVERAGE_LATENCY - 1), placed.beat);
         self.measure.coverage.next = self.parse.coverage.val();
 
-        self.icrc.from_frame.next = self.measure.to_icrc.val();
-        self.icrc.from_frame_valid.next = self.measure.to_icrc_valid.val();
+        ValidTx::join(&mut self.measure.to_icrc, &mut self.icrc.from_frame);
 
         // What has no good headers is not written, since its lengths mean nothing.
-        let headers = self.parse.headers.val();
+        let headers = self.parse.headers.value.val();
         let token = self.parse.token.val();
-        self.strip.beat.next = self.measure.beat.val();
-        self.strip.beat_valid.next = self.measure.beat_valid.val();
+        ValidTx::join(&mut self.measure.beat, &mut self.strip.beat);
         self.strip.beat_first.next = self.measure.beat_first.val();
         self.strip.header_bytes.next = headers.header_bytes;
         self.strip.payload_bytes.next =
@@ -201,15 +194,14 @@ impl<
         // The token arrives at the buffers with the first payload, and stays to the end of its frame.
         self.tokens.from.next = token;
         self.tokens_valid.d.next =
-            cat!(self.tokens_valid.q.val().get_bits::<2>(0), self.parse.headers_valid.val());
+            cat!(self.tokens_valid.q.val().get_bits::<2>(0), self.parse.headers.valid.val());
         if self.tokens_valid.q.val().get_bit(TOKEN_DELAY - 1) {
             self.token.d.next = self.tokens.to.val();
             self.requests_exceed.d.next = self.request_share.exceeds.val();
             self.responses_exceed.d.next = self.response_share.exceeds.val();
         }
 
-        self.dispatch.from_parse.next = headers;
-        self.dispatch.from_parse_valid.next = self.parse.headers_valid.val();
+        self.dispatch.from_parse.offer(self.parse.headers.valid.val(), headers);
         self.dispatch.frame_end.next = self.measure.frame_end.val();
         self.dispatch.frame.next = self.measure.frame.val();
         self.dispatch.verdict_valid.next = self.icrc.verdict_valid.val();
@@ -247,13 +239,13 @@ impl<
         self.response_share.released_bytes.next = self.responses.released.val().bytes;
 
         let to_responses = self.dispatch.to_responses.val();
-        self.requests.payload.next = self.strip.payload.val();
-        self.requests.payload_valid.next = self.strip.payload_valid.val() && !to_responses;
+        self.requests.payload.value.next = self.strip.payload.value.val();
+        self.requests.payload.valid.next = self.strip.payload.valid.val() && !to_responses;
         self.requests.token.next = self.token.q.val();
         self.requests.commit.next = self.dispatch.commit_requests.val();
         self.requests.rollback.next = self.dispatch.rollback.val();
-        self.responses.payload.next = self.strip.payload.val();
-        self.responses.payload_valid.next = self.strip.payload_valid.val() && to_responses;
+        self.responses.payload.value.next = self.strip.payload.value.val();
+        self.responses.payload.valid.next = self.strip.payload.valid.val() && to_responses;
         self.responses.token.next = self.token.q.val();
         self.responses.commit.next = self.dispatch.commit_responses.val();
         self.responses.rollback.next = self.dispatch.rollback.val();
@@ -263,13 +255,11 @@ impl<
         StreamTx::link(&mut self.response_token, &mut self.responses.token_tx);
         StreamTx::link(&mut self.response_payload, &mut self.responses.payload_tx);
 
-        self.counters.outcome.next = self.dispatch.outcome.val();
-        self.counters.outcome_valid.next = self.dispatch.outcome_valid.val();
+        ValidTx::join(&mut self.dispatch.outcome, &mut self.counters.outcome);
         self.counters.latch.next = self.counter_latch.val();
         self.counters.read_index.next = self.counter_index.val();
         self.counter.next = self.counters.read.val();
-        self.outcome.next = self.dispatch.outcome.val();
-        self.outcome_valid.next = self.dispatch.outcome_valid.val();
+        ValidTx::link(&mut self.outcome, &mut self.dispatch.outcome);
         self.pools_held.d.next = ReceivePools {
             request_cells: self.requests.cells_used.val(),
             request_packets: bit_cast::<LEVEL_BITS, TOKEN_COUNT>(self.requests.packets.val()),

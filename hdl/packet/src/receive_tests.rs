@@ -112,9 +112,9 @@ impl Card {
             data,
             bytes: (data / 8).ilog2() as usize + 1,
             clock: bit("clock"),
-            from_mac: any("from_mac"),
+            from_mac: any("from_mac_value"),
             from_mac_valid: bit("from_mac_valid"),
-            outcome: instance.port("outcome").unwrap_or_else(|error| panic!("{error}")),
+            outcome: instance.port("outcome_value").unwrap_or_else(|error| panic!("{error}")),
             outcome_valid: bit("outcome_valid"),
             roles: [role("request"), role("response")],
             reference: instance.port("reference_beat").unwrap_or_else(|error| panic!("{error}")),
@@ -723,8 +723,8 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
     for cycle in 0.. {
         let beat = if random.random_bool(0.3) { None } else { beats.pop_front() };
         let block = &mut bench.block;
-        block.from_mac_valid.next = beat.is_some();
-        block.from_mac.next = beat.unwrap_or_default();
+        block.from_mac.valid.next = beat.is_some();
+        block.from_mac.value.next = beat.unwrap_or_default();
         block.counter_latch.next = random.random_bool(0.05);
         block.counter_index.next = bits(random.random_range(reason::OTHER_PORT..=ACCEPTED_RESPONSE));
         requests.drive(&mut block.request_token, &mut random);
@@ -747,7 +747,7 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
         responses.sample(&block.response_token);
         request_beats.sample(&block.request_payload);
         response_beats.sample(&block.response_payload);
-        outcome_count += usize::from(block.outcome_valid.val());
+        outcome_count += usize::from(block.outcome.valid.val());
         bench.tick();
         if outcome_count == frames.len() {
             break;

@@ -34,7 +34,7 @@ use super::entry_share::PACKETS_BITS;
 use super::free_cells::FreeCells;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::pool::LEVEL_BITS;
@@ -134,10 +134,8 @@ pub struct RequestBuffer<
     const TOKENS: usize,
     const TOKEN_COUNT: usize,
 > {
-    /// From strip: a beat of payload of the packet that is being received.
-    pub payload: Signal<In, Bits<DATA>>,
-    /// `payload` is valid in this cycle, and belongs to this buffer.
-    pub payload_valid: Signal<In, Bit>,
+    /// From strip: a beat of payload of the packet that is being received, if it belongs to this buffer.
+    pub payload: ValidRx<Bits<DATA>>,
     /// From dispatch: the packet, with the beat of this cycle, is good; only while `fits`.
     pub commit: Signal<In, Bit>,
     /// The packet is discarded.
@@ -233,7 +231,7 @@ impl<
         // In: payload at once, into a new cell where one begins; token when the frame is accepted.
         let commit = self.commit.val();
         let rollback = self.rollback.val();
-        let writes = self.payload_valid.val();
+        let writes = self.payload.valid.val();
         let place = self.place.q.val();
         let begins = writes && !place.any();
         let overflows = self.has_overflowed.q.val() || (begins && !self.cells.has_cell.val());
@@ -244,7 +242,7 @@ impl<
         self.cell.d.next = cell;
         self.beats.write_enable.next = writes && !overflows;
         self.beats.write_address.next = address_of::<ADDRESS>(cell, place, Self::CELL_BEATS_LOG2);
-        self.beats.write_data.next = self.payload.val();
+        self.beats.write_data.next = self.payload.value.val();
         if commit || rollback {
             self.place.d.next = bits(0);
             self.has_overflowed.d.next = false;

@@ -35,7 +35,7 @@
 //!
 //! Refuses nothing. Protocol 1.1, 1.7.
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::Beat;
+use rnic_blocks::stream::{Beat, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 
 /// Cycles from the last beat of a frame to [`Strip::frame_end`].
@@ -64,9 +64,7 @@ fn rotate_by<const DATA: usize>(data: Bits<DATA>, count: Bits<2>, unit: usize) -
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Strip<const DATA: usize, const BYTES: usize> {
     /// A beat of a frame.
-    pub beat: Signal<In, Beat<DATA, BYTES>>,
-    /// `beat` is valid in this cycle; there is no `ready`.
-    pub beat_valid: Signal<In, Bit>,
+    pub beat: ValidRx<Beat<DATA, BYTES>>,
     /// `beat` is the first of its frame.
     pub beat_first: Signal<In, Bit>,
     /// With the first beat: bytes before the payload, 4m + 2 and at most 106.
@@ -75,9 +73,7 @@ pub struct Strip<const DATA: usize, const BYTES: usize> {
     pub payload_bytes: Signal<In, Bits<13>>,
 
     /// To the buffer: payload, from lane 0 on; registered.
-    pub payload: Signal<Out, Bits<DATA>>,
-    /// `payload` is valid in this cycle; registered.
-    pub payload_valid: Signal<Out, Bit>,
+    pub payload: ValidTx<Bits<DATA>>,
     /// The frame has passed; registered.
     pub frame_end: Signal<Out, Bit>,
 
@@ -120,7 +116,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Strip<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let beat = self.beat.val();
+        let beat = self.beat.value.val();
         let is_first = self.beat_first.val();
 
         // Cycle 0: count beats down to the payload, and payload down to nothing; rotate by many dwords.
@@ -132,7 +128,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Strip<DATA, BYTES> {
         );
         let bytes_left = select(is_first, self.payload_bytes.val(), self.payload_bytes_left.q.val());
         let is_header = skip_beats.any();
-        if self.beat_valid.val() {
+        if self.beat.valid.val() {
             self.header_bytes_held.d.next = header_bytes;
             self.skip_beats.d.next = if is_header { skip_beats - 1 } else { skip_beats };
             self.payload_bytes_left.d.next = if is_header {
@@ -147,7 +143,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Strip<DATA, BYTES> {
         self.coarse.d.next = rotate_by::<DATA>(beat.data, dwords.get_bits::<2>(2), 128);
         self.coarse_flags.d.next =
             BeatFlags { last: beat.last, carries: !is_header && bytes_left.any(), dwords };
-        self.coarse_valid.d.next = self.beat_valid.val();
+        self.coarse_valid.d.next = self.beat.valid.val();
 
         // Cycle 1: rotate by few dwords, and by the two bytes that every header has beyond whole dwords.
         let flags = self.coarse_flags.q.val();
@@ -173,8 +169,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Strip<DATA, BYTES> {
         self.merged_valid.d.next = leaves && current.carries;
         self.merged_end.d.next = leaves && current.last;
 
-        self.payload.next = self.merged.q.val();
-        self.payload_valid.next = self.merged_valid.q.val();
+        self.payload.offer(self.merged_valid.q.val(), self.merged.q.val());
         self.frame_end.next = self.merged_end.q.val();
     }
 }
@@ -222,9 +217,9 @@ mod tests {
         while ended_count < frames.len() {
             let beat = if gaps && random.random() { None } else { waiting.pop_front() };
             let block = &mut bench.block;
-            block.beat_valid.next = beat.is_some();
+            block.beat.valid.next = beat.is_some();
             if let Some((index, is_first, beat)) = beat {
-                block.beat.next = beat;
+                block.beat.value.next = beat;
                 block.beat_first.next = is_first;
                 let (header_bytes, payload_bytes) = match is_first {
                     true => (frames[index].header_bytes, frames[index].payload_bytes),
@@ -237,9 +232,9 @@ mod tests {
                 }
             }
             bench.settle();
-            if bench.block.payload_valid.val() {
+            if bench.block.payload.valid.val() {
                 let bytes = bits(lanes as u64);
-                let data = bench.block.payload.val();
+                let data = bench.block.payload.value.val();
                 payload.push(Beat::<DATA, BYTES> { data, bytes, last: false, error: false });
             }
             if bench.block.frame_end.val() {
@@ -284,16 +279,16 @@ mod tests {
 
     #[test]
     fn waveform_is_as_documented() {
-        let waves = Waves::new().signal("beat_valid").signal("beat.last").when("beat_valid");
+        let waves = Waves::new().signal("beat_valid").signal("beat_value.last").when("beat_valid");
         let waves = waves.signal("payload_valid").signal("frame_end");
         let mut bench = Bench::clocked(Strip::<64, 4>::default(), |block| &mut block.clock);
         bench = bench.recording(waves);
         for cycle in 0..9 {
-            bench.block.beat_valid.next = matches!(cycle, 0 | 1 | 3);
+            bench.block.beat.valid.next = matches!(cycle, 0 | 1 | 3);
             bench.block.beat_first.next = cycle == 0;
             bench.block.header_bytes.next = bits(6);
             bench.block.payload_bytes.next = bits(12);
-            bench.block.beat.next = Beat { bytes: bits(8), last: cycle == 3, ..Beat::default() };
+            bench.block.beat.value.next = Beat { bytes: bits(8), last: cycle == 3, ..Beat::default() };
             bench.tick();
         }
         bench.waves().expect("waves/strip.txt");

@@ -33,7 +33,7 @@
 //! Refuses nothing: an access of length zero needs no permission, and must not be requested (protocol 3.6).
 //! Protocol 4.6; design decision 14.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Region, RegionWrite};
 use rnic_messages::sizes::{REGION_BITS, region_of_key, sizes};
@@ -76,9 +76,7 @@ struct Added {
 #[derive(LogicBlock, Registers, Construct)]
 pub struct RegionTable {
     /// From control: write of a region.
-    pub write: Signal<In, RegionWrite>,
-    /// `write` is valid; it is taken in any case.
-    pub write_valid: Signal<In, Bit>,
+    pub write: ValidRx<RegionWrite>,
 
     /// Accesses to be checked; `ready` is a function of registers.
     pub request: StreamRx<AccessRequest>,
@@ -104,8 +102,8 @@ impl Logic for RegionTable {
     fn update(&mut self) {
         self.hold_registers();
 
-        let write = self.write.val();
-        self.regions.write(self.write_valid.val(), write.index, write.region);
+        let write = self.write.value.val();
+        self.regions.write(self.write.valid.val(), write.index, write.region);
 
         // A request is taken only with room for its answer, so the pipeline never stalls.
         let count = self.count.q.val();
@@ -201,10 +199,10 @@ mod tests {
     }
 
     fn write(bench: &mut Bench<RegionTable>, index: u64, region: Region) {
-        bench.block.write.next = RegionWrite { index: bits(index), region };
-        bench.block.write_valid.next = true;
+        bench.block.write.value.next = RegionWrite { index: bits(index), region };
+        bench.block.write.valid.next = true;
         bench.tick();
-        bench.block.write_valid.next = false;
+        bench.block.write.valid.next = false;
     }
 
     fn some_region(index: u64, random: &mut Random) -> Region {

@@ -44,7 +44,7 @@ use crate::messages::{Expired, RNR_CODE_BITS, TimerOrder, TimerSet};
 use crate::sweep::SweepStep;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_layout::syndrome::rnr_timer_us;
 use rnic_messages::setup::SetupEvent;
@@ -84,9 +84,7 @@ pub struct AckTimer {
     /// From gather: a request leaves the card.
     pub departed: Signal<In, Departed>,
     /// From acknowledge.
-    pub set: Signal<In, TimerSet>,
-    /// `set` is valid.
-    pub set_valid: Signal<In, Bit>,
+    pub set: ValidRx<TimerSet>,
     /// To acknowledge; registered.
     pub expired: StreamTx<Expired>,
 
@@ -132,8 +130,8 @@ impl Logic for AckTimer {
         self.sent.write_enable.next = departed.valid || is_sweeping;
         self.sent.write_address.next = select(is_sweeping, sweep_index, departed.queue_pair);
         self.sent.write_data.next = sent_of(departed, is_sweeping);
-        let set = self.set.val();
-        self.orders.write_enable.next = self.set_valid.val() || is_sweeping;
+        let set = self.set.value.val();
+        self.orders.write_enable.next = self.set.valid.val() || is_sweeping;
         self.orders.write_address.next = select(is_sweeping, sweep_index, set.queue_pair);
         self.orders.write_data.next = select(is_sweeping, TimerOrder::default(), set.order);
 

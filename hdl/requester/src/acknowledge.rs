@@ -96,7 +96,7 @@ use retry::{
 };
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::packet::PacketToken;
@@ -193,9 +193,7 @@ pub struct Acknowledge {
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// From control: write of the table of source addresses.
-    pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// `source_address_write` is valid.
-    pub source_address_write_valid: Signal<In, Bit>,
+    pub source_address_write: ValidRx<SourceAddressWrite>,
     /// From control; wqe_parse and segment must have taken the event before.
     pub setup: StreamRx<SetupEvent>,
     /// From gather: a packet that was not sent, or a mark that returns.
@@ -206,9 +204,7 @@ pub struct Acknowledge {
     /// From ack_timer.
     pub expired: StreamRx<Expired>,
     /// To ack_timer: what the timer of a queue pair is set to; registered.
-    pub timer_set: Signal<Out, TimerSet>,
-    /// `timer_set` is valid; registered.
-    pub timer_set_valid: Signal<Out, Bit>,
+    pub timer_set: ValidTx<TimerSet>,
     /// From the packet path.
     pub responses: StreamRx<PacketToken>,
     /// To read_response; registered.
@@ -242,9 +238,7 @@ pub struct Acknowledge {
     /// Queue pairs that wait for a turn; registered.
     pub waiting: Signal<Out, Bits<READY_COUNT_BITS>>,
     /// To the pool: shared block that is free.
-    pub freed: Signal<Out, Bits<SHARED_BITS>>,
-    /// `freed` is valid.
-    pub freed_valid: Signal<Out, Bit>,
+    pub freed: ValidTx<Bits<SHARED_BITS>>,
     /// Events to count; registered.
     pub counts: Signal<Out, AcknowledgeCounts>,
 
@@ -340,8 +334,8 @@ impl Logic for Acknowledge {
         self.peers.read(step == Step::Idle, next_queue_pair);
         self.progresses.read(step == Step::Idle, next_queue_pair);
         let (peer, progress) = (self.peers.read_data.val(), self.progresses.read_data.val());
-        let (issued, own) = (self.issued.val(), self.source_address_write.val());
-        self.own_addresses.write_enable.next = self.source_address_write_valid.val();
+        let (issued, own) = (self.issued.val(), self.source_address_write.value.val());
+        self.own_addresses.write_enable.next = self.source_address_write.valid.val();
         self.own_addresses.write_index.next = own.index;
         self.own_addresses.write_used.next = own.valid;
         self.own_addresses.write_word.next = own.address;
@@ -371,8 +365,7 @@ impl Logic for Acknowledge {
         let next_block = self.next_block.val();
         let pool_slot = pool_slot_of(step, progress, home, next_block, turn);
         self.pool_read.next = pool_read_of(step, next_queue_pair, queue_pair, pool_slot);
-        self.freed.next = shared_number(turn.head);
-        self.freed_valid.next = step == Step::Block && frees_shared(turn, next_block);
+        self.freed.offer(step == Step::Block && frees_shared(turn, next_block), shared_number(turn.head));
         let judged = judge(self.message.val(), peer, progress, turn, issued);
         self.oldest.d.next = select(step == Step::Message, judged, oldest);
         self.ends.next = step == Step::Complete && leaves_pool(oldest);
@@ -419,8 +412,7 @@ impl Logic for Acknowledge {
         self.progresses.write_enable.next = is_sweeping || writes;
         self.timer.d.next = timer_set_of(queue_pair, next);
         self.has_timer.d.next = writes;
-        self.timer_set.next = self.timer.q.val();
-        self.timer_set_valid.next = self.has_timer.q.val();
+        self.timer_set.offer(self.has_timer.q.val(), self.timer.q.val());
         self.progresses.write_address.next = index;
         self.progresses.write_data.next = if is_sweeping { Progress { ..Default::default() } } else { next };
         self.peers.write_enable.next = is_sweeping || step == Step::Setup;

@@ -45,7 +45,7 @@ use crate::messages::{
 };
 use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, Invalidation};
@@ -105,9 +105,7 @@ pub struct Issue {
     /// To gather; registered.
     pub gather: StreamTx<GatherCommand>,
     /// To address_vector: PSN after the last packet, a cycle after `issued`; registered.
-    pub issued_psn: Signal<Out, IssuedPsn>,
-    /// `issued_psn` is valid; registered.
-    pub issued_psn_valid: Signal<Out, Bit>,
+    pub issued_psn: ValidTx<IssuedPsn>,
     /// To gather: the head of the queue before this block, gated by registers.
     pub inline_slot: StreamTx<Slot>,
     /// To acknowledge, through a queue: a message that no response completes, or a packet that was not sent.
@@ -237,8 +235,7 @@ impl Logic for Issue {
         };
         self.newest.d.next = IssuedPsn { queue_pair: packet.header.queue_pair, psn: after.next_psn };
         self.has_newest.d.next = writes;
-        self.issued_psn.next = self.newest.q.val();
-        self.issued_psn_valid.next = self.has_newest.q.val();
+        self.issued_psn.offer(self.has_newest.q.val(), self.newest.q.val());
         self.local_completion.valid.next = writes && completes_here(packet, outcome);
         self.local_completion.beat.next = local_completion_of(packet, outcome);
         self.invalidate.offer(writes && outcome.is_invalidation, invalidation_of(packet));

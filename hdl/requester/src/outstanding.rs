@@ -39,7 +39,7 @@ use crate::messages::{
 };
 use crate::sweep::SweepStep;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::pool::{LEVEL_BITS, level_after};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
@@ -93,10 +93,8 @@ pub struct Outstanding {
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
 
-    /// From wqe_parse: link in a chain of blocks.
-    pub link: Signal<In, Link>,
-    /// `link` is valid and is written.
-    pub link_valid: Signal<In, Bit>,
+    /// From wqe_parse: link in a chain of blocks, to be written.
+    pub link: ValidRx<Link>,
     /// From wqe_parse: counts of the queue pair.
     pub begun: Signal<In, BegunWrite>,
     /// From wqe_parse: reads `retired`.
@@ -124,9 +122,7 @@ pub struct Outstanding {
     /// From acknowledge: counts of the queue pair.
     pub retired_write: Signal<In, RetiredWrite>,
     /// From acknowledge: a shared block that is free again.
-    pub freed: Signal<In, Bits<SHARED_BITS>>,
-    /// `freed` is valid.
-    pub freed_valid: Signal<In, Bit>,
+    pub freed: ValidRx<Bits<SHARED_BITS>>,
     /// Shared blocks that are neither free nor the last one of a chain; a function of registers. During a sweep those that it has
     /// not freed are among them.
     pub blocks_used: Signal<Out, Bits<LEVEL_BITS>>,
@@ -159,7 +155,7 @@ impl Logic for Outstanding {
         let is_sweeping = self.sweep.val().is_sweeping;
         let sweep_index = self.sweep.val().index;
 
-        self.links.write(self.link_valid.val(), self.link.val().block, self.link.val().next);
+        self.links.write(self.link.valid.val(), self.link.value.val().block, self.link.value.val().next);
         self.links.read(true, read.pool_slot.get_bits::<BLOCK_BITS>(3));
         self.next_block.next = self.links.read_data.val();
 
@@ -200,9 +196,9 @@ impl Logic for Outstanding {
         self.retired.next = self.retired_counts.read_data.val();
 
         // A chain grows from its last block to the next one.
-        let link = self.link.val();
+        let link = self.link.value.val();
         let (was_shared, is_shared) = (is_shared_block(link.block), is_shared_block(link.next));
-        let grows = self.link_valid.val();
+        let grows = self.link.valid.val();
         let shared_ends = self.shared_ends.q.val();
         self.shared_ends.d.next =
             level_after(shared_ends, grows && is_shared && !was_shared, grows && was_shared && !is_shared);
@@ -210,8 +206,8 @@ impl Logic for Outstanding {
         self.blocks_used.next = bits::<LEVEL_BITS>(shared_blocks()) - free_count - shared_ends;
 
         // There are as many shared blocks as queue pairs, so the sweep frees each of them once.
-        self.free_blocks.rx.valid.next = self.freed_valid.val() || is_sweeping;
-        self.free_blocks.rx.beat.next = select(is_sweeping, sweep_index, self.freed.val());
+        self.free_blocks.rx.valid.next = self.freed.valid.val() || is_sweeping;
+        self.free_blocks.rx.beat.next = select(is_sweeping, sweep_index, self.freed.value.val());
         StreamTx::link(&mut self.free, &mut self.free_blocks.tx);
     }
 }

@@ -52,7 +52,7 @@ use crate::sweep::SweepStep;
 use crate::wqe::ATOMIC_BYTES;
 use grant::{Grant, Pending};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{ReadResponseCommand, ReadShare, read_place};
@@ -117,11 +117,9 @@ pub struct ReadResponse {
     /// From control; acknowledge must have taken the event before.
     pub setup: StreamRx<SetupEvent>,
     /// From segment: a READ or an atomic.
-    pub read: Signal<In, ReadRecord>,
+    pub read: ValidRx<ReadRecord>,
     /// Place of `read` in the pool of READ slots.
     pub read_place: Signal<In, Bits<READ_POOL_BITS>>,
-    /// `read` is valid and is written.
-    pub read_valid: Signal<In, Bit>,
     /// From issue: a READ whose record was written before.
     pub issued_read: StreamRx<IssuedRead>,
     /// From acknowledge.
@@ -196,7 +194,7 @@ impl Logic for ReadResponse {
         self.progresses.read(step == Step::Idle, chosen);
         let life = self.lives.read_data.val();
         let progress = self.progresses.read_data.val();
-        self.records.write(self.read_valid.val(), self.read_place.val(), self.read.val());
+        self.records.write(self.read.valid.val(), self.read_place.val(), self.read.value.val());
         self.records.read(step == Step::Load, read_place(life.share, progress.slot));
         let record = self.records.read_data.val();
         let is_setup = step == Step::Setup;

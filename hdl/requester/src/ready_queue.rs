@@ -24,7 +24,7 @@
 //! 3. Turns are in the order in which queue pairs entered.
 use crate::sweep::SweepStep;
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, sizes};
 
@@ -45,10 +45,8 @@ pub struct ReadyQueue {
     /// From sweep: the records of a queue pair are cleared in this cycle.
     pub sweep: Signal<In, SweepStep>,
     /// Queue pair whose doorbell rings.
-    pub posted: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// `posted` is valid.
-    pub posted_valid: Signal<In, Bit>,
-    /// From wqe_fetch: queue pair that may have more; `ready` is combinational from `posted_valid`.
+    pub posted: ValidRx<Bits<QUEUE_PAIR_BITS>>,
+    /// From wqe_fetch: queue pair that may have more; `ready` is combinational from `posted`.
     pub again: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// To wqe_fetch: next queue pair; registered.
     pub to_fetch: StreamTx<Bits<QUEUE_PAIR_BITS>>,
@@ -75,8 +73,8 @@ impl Logic for ReadyQueue {
         self.level.next = self.queue.level.val();
 
         // A candidate is looked up in the cycle in which it enters.
-        let posted_valid = self.posted_valid.val();
-        let candidate = select(posted_valid, self.posted.val(), self.again.beat.val());
+        let posted_valid = self.posted.valid.val();
+        let candidate = select(posted_valid, self.posted.value.val(), self.again.beat.val());
         let has_candidate = (posted_valid || self.again.valid.val()) && !is_sweeping;
         self.again.ready.next = !posted_valid && !is_sweeping;
         self.candidate.d.next = candidate;
@@ -128,8 +126,8 @@ mod tests {
         for cycle in 0..6000 {
             let rings = cycle < 5900 && random.random_bool(0.4);
             let queue_pair = random.random_range(0..4usize);
-            bench.block.posted_valid.next = rings;
-            bench.block.posted.next = bits(0x3fc + queue_pair as u64);
+            bench.block.posted.valid.next = rings;
+            bench.block.posted.value.next = bits(0x3fc + queue_pair as u64);
             if cycle < 5900 && random.random_bool(0.05) && again.is_done() {
                 again.push(bits(0x3fc + random.random_range(0..4)));
             }

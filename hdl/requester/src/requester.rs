@@ -55,7 +55,7 @@ use crate::wqe_check::WqeCheck;
 use crate::wqe_fetch::{LINE_BITS, SLOT_COUNT_BITS};
 use crate::wqe_parse::WqeParse;
 use crate::wqe_supply::WqeSupply;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
@@ -100,9 +100,7 @@ pub struct Requester {
     /// From control: bursts and turns may begin; what has begun continues without it.
     pub enable: Signal<In, Bit>,
     /// From control: write of the table of source addresses.
-    pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// `source_address_write` is valid.
-    pub source_address_write_valid: Signal<In, Bit>,
+    pub source_address_write: ValidRx<SourceAddressWrite>,
     /// From control, to wqe_fetch.
     pub setup_fetch: StreamRx<SetupEvent>,
     /// From control, to wqe_parse, segment, acknowledge, read_response and ack_timer.
@@ -110,16 +108,12 @@ pub struct Requester {
     /// From control: register `timer_unit`.
     pub timer_unit: Signal<In, Bits<TIMER_UNIT_BITS>>,
     /// From the doorbells: new producer index of a send queue.
-    pub send_posted: Signal<In, SendsPosted>,
-    /// `send_posted` is valid.
-    pub send_posted_valid: Signal<In, Bit>,
+    pub send_posted: ValidRx<SendsPosted>,
 
     /// To the host: up to eight slots to read; registered.
     pub wqe_read: StreamTx<HostSpan>,
     /// From the host: slots, in the order of the spans.
-    pub wqe_slot: Signal<In, Slot>,
-    /// `wqe_slot` is valid.
-    pub wqe_slot_valid: Signal<In, Bit>,
+    pub wqe_slot: ValidRx<Slot>,
     /// To the region table, for payload; registered.
     pub access_request: StreamTx<AccessRequest>,
     /// From the region table, in order.
@@ -132,11 +126,8 @@ pub struct Requester {
 
     /// To gather: packets to send; registered.
     pub gather: StreamTx<GatherCommand>,
-    /// To address_vector: PSN after the last packet of a queue pair, before that packet can have left;
-    /// registered.
-    pub issued_psn: Signal<Out, IssuedPsn>,
-    /// `issued_psn` is valid; registered.
-    pub issued_psn_valid: Signal<Out, Bit>,
+    /// To address_vector: PSN after the last packet of a queue pair, before that packet can have left; registered.
+    pub issued_psn: ValidTx<IssuedPsn>,
     /// From gather: a request leaves the card.
     pub departed: Signal<In, Departed>,
     /// To gather: inline data of the packets; a function of registers.
@@ -223,15 +214,12 @@ impl Logic for Requester {
         StreamTx::join(&mut self.setup_fork.stages[4], &mut self.ack_timer.setup);
 
         // Ready queue pairs, and their WQEs.
-        self.wqe_supply.posted.next = self.send_posted.val();
-        self.wqe_supply.posted_valid.next = self.send_posted_valid.val();
+        ValidRx::link(&mut self.send_posted, &mut self.wqe_supply.posted);
         self.wqe_supply.enable.next = self.enable.val();
-        self.acknowledge.source_address_write.next = self.source_address_write.val();
-        self.acknowledge.source_address_write_valid.next = self.source_address_write_valid.val();
+        ValidRx::link(&mut self.source_address_write, &mut self.acknowledge.source_address_write);
         StreamTx::join(&mut self.wqe_parse.resume, &mut self.wqe_supply.resume);
         StreamTx::link(&mut self.wqe_read, &mut self.wqe_supply.wqe_read);
-        self.wqe_supply.slot.next = self.wqe_slot.val();
-        self.wqe_supply.slot_valid.next = self.wqe_slot_valid.val();
+        ValidRx::link(&mut self.wqe_slot, &mut self.wqe_supply.slot);
         StreamTx::join(&mut self.wqe_supply.wqe_slot, &mut self.wqe_parse.wqe_slot);
         self.wqe_supply.kept_event.next = self.wqe_parse.kept_event.val();
         self.wqe_parse.kept_answer.next = self.wqe_supply.kept_answer.val();
@@ -272,14 +260,12 @@ impl Logic for Requester {
         // Silence of the peer.
         self.ack_timer.unit.next = self.timer_unit.val();
         self.ack_timer.departed.next = self.departed.val();
-        self.ack_timer.set.next = self.acknowledge.timer_set.val();
-        self.ack_timer.set_valid.next = self.acknowledge.timer_set_valid.val();
+        ValidTx::join(&mut self.acknowledge.timer_set, &mut self.ack_timer.set);
         StreamTx::join(&mut self.ack_timer.expired, &mut self.acknowledge.expired);
 
         // Data of READs, and responses that must not overtake it.
-        self.read_response.read.next = self.segment.read.val();
+        ValidTx::join(&mut self.segment.read, &mut self.read_response.read);
         self.read_response.read_place.next = self.segment.read_place.val();
-        self.read_response.read_valid.next = self.segment.read_valid.val();
         StreamTx::join(&mut self.issue.issued_read, &mut self.issued_reads.rx);
         StreamTx::join(&mut self.issued_reads.tx, &mut self.read_response.issued_read);
         StreamTx::join(&mut self.acknowledge.response, &mut self.read_response.response);
@@ -289,16 +275,14 @@ impl Logic for Requester {
         StreamRx::link(&mut self.returned, &mut self.acknowledge.returned);
 
         // The pool has three writers.
-        self.outstanding.link.next = self.wqe_parse.link.val();
-        self.outstanding.link_valid.next = self.wqe_parse.link_valid.val();
+        ValidTx::join(&mut self.wqe_parse.link, &mut self.outstanding.link);
         self.outstanding.begun.next = self.wqe_parse.begun.val();
         self.outstanding.retired_read.next = self.wqe_parse.retired_read.val();
         self.wqe_parse.retired.next = self.outstanding.retired.val();
         StreamTx::join(&mut self.outstanding.free, &mut self.wqe_parse.free);
         self.outstanding.message.next = self.issue.message.val();
         self.outstanding.issued.next = self.issue.issued.val();
-        self.issued_psn.next = self.issue.issued_psn.val();
-        self.issued_psn_valid.next = self.issue.issued_psn_valid.val();
+        ValidTx::link(&mut self.issued_psn, &mut self.issue.issued_psn);
         self.outstanding.pool_read.next = self.acknowledge.pool_read.val();
         self.acknowledge.issued.next = self.outstanding.issued_seen.val();
         self.acknowledge.begun.next = self.outstanding.begun_seen.val();
@@ -308,8 +292,7 @@ impl Logic for Requester {
         self.outstanding.retired_write.next = retired;
         self.segment.retired.next = retired;
         self.issue.retired.next = retired;
-        self.outstanding.freed.next = self.acknowledge.freed.val();
-        self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
+        ValidTx::join(&mut self.acknowledge.freed, &mut self.outstanding.freed);
 
         self.probed.next = self.wqe_parse.probed.val();
         self.probed_busy.next = self.wqe_parse.probed_busy.val();

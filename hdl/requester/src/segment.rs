@@ -61,7 +61,7 @@ use packet::{
     step_after_make, step_after_packet, taken_of,
 };
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::setup::SetupEvent;
@@ -125,11 +125,9 @@ pub struct Segment {
     /// To the region table; registered.
     pub access_request: StreamTx<AccessRequest>,
     /// To read_response: a READ or an atomic.
-    pub read: Signal<Out, ReadRecord>,
+    pub read: ValidTx<ReadRecord>,
     /// Its place in the pool of READ slots.
     pub read_place: Signal<Out, Bits<READ_POOL_BITS>>,
-    /// `read` is valid and is written.
-    pub read_valid: Signal<Out, Bit>,
     /// To wqe_parse: the WQE after a long message may come; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// To wqe_fetch: a queue pair has the rest of a message, and waits for a turn; registered.
@@ -255,9 +253,8 @@ impl Logic for Segment {
         self.returned.d.next =
             select(takes && wqe.header.ends_burst, wqe.plan.charge, bits::<CHARGE_BITS>(0));
         self.packets.rx.offer(makes, packet_of(queue_pair, is_turn, ends, wqe, work, requests));
-        self.read.next = read_record_of(work.rest, message.is_atomic);
         self.read_place.next = wqe.plan.read_place;
-        self.read_valid.next = makes && is_new_read(work);
+        self.read.offer(makes && is_new_read(work), read_record_of(work.rest, message.is_atomic));
         self.share.d.next = share_next(loads_turn, makes && !is_turn, self.share.q.val(), work);
 
         // Its access requests, the second one a cycle later, those of a list one after the other.

@@ -49,7 +49,7 @@ use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
 use crate::sweep::SweepStep;
 use crate::weight::{CHARGE_BITS, WEIGHT_BITS, WeightWrite};
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::doorbell::SendsPosted;
@@ -94,9 +94,7 @@ pub struct WqeFetch {
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From the doorbells: new producer index of a send queue.
-    pub posted: Signal<In, SendsPosted>,
-    /// `posted` is valid.
-    pub posted_valid: Signal<In, Bit>,
+    pub posted: ValidRx<SendsPosted>,
     /// From ready_queue: queue pair to look at next.
     pub from_ready_queue: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// To ready_queue: queue pair that may have more to fetch; registered.
@@ -186,10 +184,10 @@ impl Logic for WqeFetch {
 
         // Doorbells overwrite the producer index; only a restart writes it besides, in a cycle without a
         // doorbell.
-        let posted = self.posted.val();
+        let posted = self.posted.value.val();
         let is_restart = step == Step::Setup && event.kind == SetupKind::Restart;
-        let clears_producer = is_restart && !self.posted_valid.val();
-        self.producer.write_enable.next = self.posted_valid.val() || is_sweeping || clears_producer;
+        let clears_producer = is_restart && !self.posted.valid.val();
+        self.producer.write_enable.next = self.posted.valid.val() || is_sweeping || clears_producer;
         let written = select(clears_producer, queue_pair, posted.queue_pair);
         self.producer.write_address.next = select(is_sweeping, sweep_index, written);
         let is_cleared = is_sweeping || clears_producer;

@@ -77,7 +77,7 @@ use crate::outstanding::SHARED_BITS;
 use crate::sweep::SweepStep;
 use crate::weight::WeightWrite;
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::setup::{SetupEvent, SetupKind};
@@ -129,10 +129,8 @@ pub struct WqeParse {
     pub kept_answer: Signal<In, KeptAnswer>,
     /// To wqe_check; registered.
     pub parsed: StreamTx<ParsedWqe>,
-    /// To the pool: link in a chain of blocks.
-    pub link: Signal<Out, Link>,
-    /// `link` is valid and is written.
-    pub link_valid: Signal<Out, Bit>,
+    /// To the pool: link in a chain of blocks, to be written.
+    pub link: ValidTx<Link>,
     /// To the pool: counts of the queue pair.
     pub begun: Signal<Out, BegunWrite>,
     /// To the pool: reads `retired`.
@@ -232,8 +230,8 @@ impl Logic for WqeParse {
         let place: PoolPlace = place_of(decision.block, send, home, self.free.beat.val());
         let begun = after_slot(send, slot, decision, place, home);
         let choice = decision.block;
-        self.link.next = Link { block: send.tail_from_home ^ home, next: place.block };
-        self.link_valid.next = act.begins && choice.needs_block;
+        self.link.value.next = Link { block: send.tail_from_home ^ home, next: place.block };
+        self.link.valid.next = act.begins && choice.needs_block;
         self.free.ready.next = act.begins && choice.needs_block && !choice.reuses_block && !choice.takes_home;
         self.parsed_wqes.rx.valid.next = act.leaves || (step == Step::Act && slot.ends_burst);
         self.parsed_wqes.rx.beat.next = parsed_of(act.leaves, slot, life, send, decision, place, begun);

@@ -23,7 +23,7 @@ use crate::sweep::SweepStep;
 use crate::weight::{CHARGE_BITS, WeightWrite};
 use crate::wqe_fetch::{LINE_BITS, SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
 use crate::wqe_pair::WqePair;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::{HostSpan, Slot};
@@ -41,9 +41,7 @@ pub struct WqeSupply {
     /// From control, in order.
     pub setup: StreamRx<SetupEvent>,
     /// From the doorbells: new producer index of a send queue.
-    pub posted: Signal<In, SendsPosted>,
-    /// `posted` is valid.
-    pub posted_valid: Signal<In, Bit>,
+    pub posted: ValidRx<SendsPosted>,
     /// From wqe_parse: where to go on with a queue pair.
     pub resume: StreamRx<FetchResume>,
     /// From wqe_parse: what becomes of the slot that it has, or of slots that are kept.
@@ -59,9 +57,7 @@ pub struct WqeSupply {
     /// To the host: up to eight slots to read; registered.
     pub wqe_read: StreamTx<HostSpan>,
     /// From the host: slots, in the order of the spans.
-    pub slot: Signal<In, Slot>,
-    /// `slot` is valid.
-    pub slot_valid: Signal<In, Bit>,
+    pub slot: ValidRx<Slot>,
     /// To wqe_parse: slots and their bursts.
     pub wqe_slot: StreamTx<WqeSlot>,
     /// To segment: the rest of a message has its turn; registered.
@@ -96,12 +92,10 @@ impl Logic for WqeSupply {
         self.wqe_fetch.enable.next = self.enable.val();
         self.kept_slots.enable.next = self.enable.val();
 
-        let posted = self.posted.val();
-        let is_posted = self.posted_valid.val();
-        self.ready_queue.posted.next = posted.queue_pair;
-        self.ready_queue.posted_valid.next = is_posted;
-        self.wqe_fetch.posted.next = posted;
-        self.wqe_fetch.posted_valid.next = is_posted;
+        let posted = self.posted.value.val();
+        let is_posted = self.posted.valid.val();
+        self.ready_queue.posted.offer(is_posted, posted.queue_pair);
+        self.wqe_fetch.posted.offer(is_posted, posted);
         StreamTx::join(&mut self.ready_queue.to_fetch, &mut self.wqe_fetch.from_ready_queue);
         StreamTx::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
         StreamRx::link(&mut self.setup, &mut self.wqe_fetch.setup);
@@ -112,7 +106,7 @@ impl Logic for WqeSupply {
         StreamTx::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
 
         // WqeFetch has reserved the room.
-        self.slots.rx.offer(self.slot_valid.val(), self.slot.val());
+        self.slots.rx.offer(self.slot.valid.val(), self.slot.value.val());
         StreamTx::join(&mut self.slots.tx, &mut self.wqe_pair.slots);
         StreamTx::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
         self.wqe_fetch.slot_returned.next = self.wqe_pair.slot_returned.val();

@@ -46,7 +46,7 @@ use record::{
     packet_of, pending_of, record_after, record_after_setup, stays_queued,
 };
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::WriteFailure;
 use rnic_messages::read::{READ_COUNT_BITS, ReadClosed, ReadRelease, ReadsWithdrawn};
@@ -107,9 +107,7 @@ pub struct Ack {
     /// To atomics: the atomics among them; registered.
     pub atomic_release: StreamTx<AtomicRelease>,
     /// The last response of a READ is on its way; not in two consecutive cycles.
-    pub read_closed: Signal<In, ReadClosed>,
-    /// `read_closed` is valid; it is taken in any case.
-    pub read_closed_valid: Signal<In, Bit>,
+    pub read_closed: ValidRx<ReadClosed>,
     /// From the READ responder: what gets no last response of its own; taken in bounded time, whatever the outputs do.
     pub withdrawn: StreamRx<ReadsWithdrawn>,
     /// To the address vector stage; registered.
@@ -155,7 +153,7 @@ impl Logic for Ack {
         StreamTx::link(&mut self.release, &mut self.releases.tx);
         StreamTx::link(&mut self.tx, &mut self.packets.tx);
         StreamTx::link(&mut self.failure, &mut self.failures.tx);
-        self.closings.rx.offer(self.read_closed_valid.val(), self.read_closed.val());
+        self.closings.rx.offer(self.read_closed.valid.val(), self.read_closed.value.val());
         self.owing.next = self.ready_queue.level.val();
         let done = self.done.q.val();
         let newly_done = self.done_count.val() - done.get_bits::<WRITE_COUNT_BITS>(0);

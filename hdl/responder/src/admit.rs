@@ -66,7 +66,7 @@ use record::{AdmitPath, AdmitRecord, QueuePairs, Stopped};
 use record::{forwarded_of, path_of, record_after, record_set, record_write_of, stopped_write_of};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::doorbell::ReceivesPosted;
@@ -91,9 +91,7 @@ mod step;
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Admit {
     /// From control: write of the table of source addresses.
-    pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// `source_address_write` is valid.
-    pub source_address_write_valid: Signal<In, Bit>,
+    pub source_address_write: ValidRx<SourceAddressWrite>,
     /// From control: setup of queue pairs.
     pub setup: StreamRx<SetupEvent>,
     /// From control: setup of SRQs. Taken when `setup` is not valid.
@@ -101,19 +99,13 @@ pub struct Admit {
     /// PSN that the queue pair of the last setup event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
     /// From the doorbells.
-    pub receive_posted: Signal<In, ReceivesPosted>,
-    /// `receive_posted` is valid; it is taken in any case.
-    pub receive_posted_valid: Signal<In, Bit>,
+    pub receive_posted: ValidRx<ReceivesPosted>,
 
     /// From resolve: a packet has failed.
-    pub stop: Signal<In, Stop>,
-    /// `stop` is valid; it is taken in any case.
-    pub stop_valid: Signal<In, Bit>,
+    pub stop: ValidRx<Stop>,
 
     /// From the READ responder: READs and atomics that were answered or dropped.
-    pub reads_served: Signal<In, ReadsServed>,
-    /// `reads_served` is valid; it is taken in any case.
-    pub reads_served_valid: Signal<In, Bit>,
+    pub reads_served: ValidRx<ReadsServed>,
 
     /// Requests from the wire; `ready` is combinational from `setup.valid` and `srq_setup.valid`.
     pub requests: StreamRx<PacketToken>,
@@ -209,10 +201,10 @@ impl Logic for Admit {
         let has_posted = self.posted_wqes.has_posted.val();
 
         // The destination address of a packet is the source address of its queue pair (protocol 1.2).
-        self.own_addresses.write_enable.next = self.source_address_write_valid.val();
-        self.own_addresses.write_index.next = self.source_address_write.val().index;
-        self.own_addresses.write_used.next = self.source_address_write.val().valid;
-        self.own_addresses.write_word.next = self.source_address_write.val().address;
+        self.own_addresses.write_enable.next = self.source_address_write.valid.val();
+        self.own_addresses.write_index.next = self.source_address_write.value.val().index;
+        self.own_addresses.write_used.next = self.source_address_write.value.val().valid;
+        self.own_addresses.write_word.next = self.source_address_write.value.val().address;
         self.own_addresses.word.next = offered.destination_address;
         self.own_addresses.index.next = path.source_address_index;
 
@@ -261,9 +253,9 @@ impl Logic for Admit {
         self.counts.next = self.counted.q.val();
 
         // Setup events, and the next step. The sweep stays at a queue pair until nothing is left to flush.
-        let stops = self.stop_valid.val();
+        let stops = self.stop.valid.val();
         let restarts = is_of_pair && event.kind == SetupKind::Restart;
-        let setting = setting_of(step, is_of_pair, self.receive_posted_valid.val(), stops);
+        let setting = setting_of(step, is_of_pair, self.receive_posted.valid.val(), stops);
         let set = record_set(record, event, restarts);
         self.setup.ready.next = setting.sets;
         self.srq_setup.ready.next = setting.sets_srq;
@@ -284,13 +276,12 @@ impl Logic for Admit {
         self.paths.write_enable.next = setting.clears || setting.sets;
         self.paths.write_address.next = select(setting.clears, swept, event.queue_pair);
         self.paths.write_data.next = path_of(event, !setting.clears);
-        let stopped_write = stopped_write_of(setting, self.stop.val(), stops, restarts, queue_pairs);
+        let stopped_write = stopped_write_of(setting, self.stop.value.val(), stops, restarts, queue_pairs);
         self.stopped.write(stopped_write.enable, stopped_write.queue_pair, stopped_write.data);
-        self.served.write_enable.next = self.reads_served_valid.val();
-        self.served.write_address.next = self.reads_served.val().queue_pair;
-        self.served.write_data.next = self.reads_served.val().count;
-        self.posted_wqes.receive_posted.next = self.receive_posted.val();
-        self.posted_wqes.receive_posted_valid.next = self.receive_posted_valid.val();
+        self.served.write_enable.next = self.reads_served.valid.val();
+        self.served.write_address.next = self.reads_served.value.val().queue_pair;
+        self.served.write_data.next = self.reads_served.value.val().count;
+        ValidRx::link(&mut self.receive_posted, &mut self.posted_wqes.receive_posted);
         self.posted_wqes.empties.next = setting.clears || (setting.applies && restarts);
         self.posted_wqes.emptied.next = select(setting.clears, swept, event.queue_pair);
         self.posted_wqes.sets_srq.next = setting.sets_srq;

@@ -49,7 +49,7 @@ use record::{
     may_begin, progress_after, result_of, ticket_of, waiting_of, write_of, writes_word, written_of,
 };
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, WordWrite};
 use rnic_messages::pool::{LEVEL_BITS, level_after};
@@ -144,9 +144,7 @@ pub struct Atomics {
     /// To the host reader: words of 8 bytes; registered.
     pub read: StreamTx<HostSpan>,
     /// From the host reader, in order.
-    pub word: Signal<In, HostWord>,
-    /// `word` is valid; it is taken in any case.
-    pub word_valid: Signal<In, Bit>,
+    pub word: ValidRx<HostWord>,
     /// To the host writer; registered.
     pub write: StreamTx<WordWrite>,
     /// From the host writer: the oldest write is done.
@@ -278,7 +276,7 @@ impl Logic for Atomics {
         }
 
         // The word arrives.
-        self.arrived.rx.offer(self.word_valid.val(), self.word.val());
+        self.arrived.rx.offer(self.word.valid.val(), self.word.value.val());
         let reading = self.reading.tx.beat.val();
         let word = self.arrived.tx.beat.val();
         let computes = self.reading.tx.valid.val() && self.arrived.tx.valid.val() && !self.has_write.q.val();

@@ -64,7 +64,7 @@ use record::Progress;
 use replays::ReplayTable;
 use response_queue::ResponseQueue;
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::pool::LEVEL_BITS;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
@@ -136,10 +136,8 @@ pub struct ReadResponder {
     pub lost: StreamRx<GatherFailure>,
     /// To control; registered.
     pub failure: StreamTx<QpNotice>,
-    /// To admission; a function of registers.
-    pub served: Signal<Out, ReadsServed>,
-    /// `served` has changed.
-    pub served_valid: Signal<Out, Bit>,
+    /// To admission, when it has changed; a function of registers.
+    pub served: ValidTx<ReadsServed>,
     /// To control; registered.
     pub in_flight: Signal<Out, InFlight>,
     /// Counters; those of NAKs are registered.
@@ -299,8 +297,7 @@ impl Logic for ReadResponder {
         self.has_served.d.next = effect.drops || serves;
         let count = select(keeps, kept.served, bits::<READ_COUNT_BITS>(0));
         self.served_held.d.next = ReadsServed { queue_pair: record_pair, count };
-        self.served.next = self.served_held.q.val();
-        self.served_valid.next = self.has_served.q.val();
+        self.served.offer(self.has_served.q.val(), self.served_held.q.val());
         self.sender.clears.next = clears;
         self.sender.sweep.next = sweep;
         self.sender.makes.next = makes;

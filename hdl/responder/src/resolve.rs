@@ -47,7 +47,7 @@ use outcome::{
     verdict_after, verdict_before,
 };
 use rnic_blocks::memory::Memory;
-use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, Invalidated, Invalidation};
 use rnic_messages::read::ReadRequest;
@@ -85,9 +85,7 @@ pub struct Resolve {
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
     /// To admission: a packet has failed, the first of its queue pair; registered.
-    pub stop: Signal<Out, Stop>,
-    /// `stop` is valid; registered.
-    pub stop_valid: Signal<Out, Bit>,
+    pub stop: ValidTx<Stop>,
     /// To control: keys to invalidate; registered.
     pub invalidate: StreamTx<Invalidation>,
     /// From control: the result for each; `ready` is a function of registers.
@@ -243,8 +241,7 @@ impl Logic for Resolve {
         self.verdicts.write_data.next = verdict_after(packet, before, outcome);
         self.has_stopped.d.next = emits && outcome.fails;
         self.stopped.d.next = Stop { queue_pair: packet.queue_pair, generation: packet.generation };
-        self.stop.next = self.stopped.q.val();
-        self.stop_valid.next = self.has_stopped.q.val();
+        self.stop.offer(self.has_stopped.q.val(), self.stopped.q.val());
         self.ended_now.d.next = emits && packet.with_invalidate;
         self.ended.next = self.ended_now.q.val();
         self.left_now.d.next = self.commands.tx.valid.val() && self.place.ready.val();

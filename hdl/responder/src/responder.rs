@@ -48,7 +48,7 @@ use crate::resolve::Resolve;
 use crate::rq_prefetch::{PrefetchPools, RqPrefetch};
 use crate::scatter::Scatter;
 use rnic_blocks::pulse::PulseSum;
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{StreamRx, StreamTx, ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::doorbell::ReceivesPosted;
@@ -90,9 +90,7 @@ pub struct Responder {
     /// From control: receive WQEs may be prefetched. Packets are taken regardless.
     pub enable: Signal<In, Bit>,
     /// From control: write of the table of source addresses.
-    pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// `source_address_write` is valid.
-    pub source_address_write_valid: Signal<In, Bit>,
+    pub source_address_write: ValidRx<SourceAddressWrite>,
     /// From control, to admission.
     pub setup_admit: StreamRx<SetupEvent>,
     /// From control, to the prefetch of receive WQEs.
@@ -118,9 +116,7 @@ pub struct Responder {
     /// To control: periods of atomics that have entered and left; registered.
     pub atomics_in_flight: Signal<Out, InFlight>,
     /// From the doorbells.
-    pub receive_posted: Signal<In, ReceivesPosted>,
-    /// `receive_posted` is valid; it is taken in any case.
-    pub receive_posted_valid: Signal<In, Bit>,
+    pub receive_posted: ValidRx<ReceivesPosted>,
 
     /// Requests from the wire.
     pub requests: StreamRx<PacketToken>,
@@ -136,16 +132,12 @@ pub struct Responder {
     /// To the host reader: receive WQEs; registered.
     pub receive_read: StreamTx<HostSpan>,
     /// From the host reader: receive WQEs, in the order of the reads.
-    pub receive_slot: Signal<In, Slot>,
-    /// `receive_slot` is valid; it is taken in any case.
-    pub receive_slot_valid: Signal<In, Bit>,
+    pub receive_slot: ValidRx<Slot>,
 
     /// To the host reader: words of atomics; registered.
     pub atomics_read: StreamTx<HostSpan>,
     /// From the host reader, in order.
-    pub atomics_word: Signal<In, HostWord>,
-    /// `atomics_word` is valid; it is taken in any case.
-    pub atomics_word_valid: Signal<In, Bit>,
+    pub atomics_word: ValidRx<HostWord>,
     /// To the host writer: words of atomics; registered.
     pub atomics_write: StreamTx<WordWrite>,
     /// From the host writer: the oldest of these writes is done.
@@ -168,9 +160,7 @@ pub struct Responder {
     /// From gather: responses whose payload could not be read.
     pub read_lost: StreamRx<GatherFailure>,
     /// From the address vector stage: the last response to a READ is on its way.
-    pub read_closed: Signal<In, ReadClosed>,
-    /// `read_closed` is valid.
-    pub read_closed_valid: Signal<In, Bit>,
+    pub read_closed: ValidRx<ReadClosed>,
 
     /// Counters; registered.
     pub counts: Signal<Out, ResponderCounts>,
@@ -202,8 +192,8 @@ pub struct Responder {
 impl Responder {
     /// Queue pair and generation that admission stops from the next cycle on.
     pub(crate) fn stopped(&self) -> Option<(u16, u8)> {
-        let stop = self.resolve.stop.val();
-        let is_stopped = self.resolve.stop_valid.val();
+        let stop = self.resolve.stop.value.val();
+        let is_stopped = self.resolve.stop.valid.val();
         is_stopped.then(|| (stop.queue_pair.to_u64() as u16, stop.generation.to_u64() as u8))
     }
 }
@@ -220,15 +210,11 @@ impl Logic for Responder {
         StreamRx::link(&mut self.srq_setup_admit, &mut self.admit.srq_setup);
         StreamRx::link(&mut self.srq_setup_prefetch, &mut self.rq_prefetch.srq_setup);
         self.probed.next = self.admit.probed.val();
-        self.admit.reads_served.next = self.read_responder.served.val();
-        self.admit.reads_served_valid.next = self.read_responder.served_valid.val();
-        self.admit.receive_posted.next = self.receive_posted.val();
-        self.admit.receive_posted_valid.next = self.receive_posted_valid.val();
+        ValidTx::join(&mut self.read_responder.served, &mut self.admit.reads_served);
+        ValidRx::link(&mut self.receive_posted, &mut self.admit.receive_posted);
         self.rq_prefetch.enable.next = self.enable.val();
-        self.admit.source_address_write.next = self.source_address_write.val();
-        self.admit.source_address_write_valid.next = self.source_address_write_valid.val();
-        self.rq_prefetch.receive_posted.next = self.receive_posted.val();
-        self.rq_prefetch.receive_posted_valid.next = self.receive_posted_valid.val();
+        ValidRx::link(&mut self.source_address_write, &mut self.admit.source_address_write);
+        ValidRx::link(&mut self.receive_posted, &mut self.rq_prefetch.receive_posted);
 
         StreamRx::link(&mut self.requests, &mut self.admit.requests);
         StreamTx::join(&mut self.admit.admitted, &mut self.park.admitted);
@@ -259,20 +245,17 @@ impl Logic for Responder {
         StreamTx::join(&mut self.replies.atomic_release, &mut self.atomics.release);
         StreamTx::join(&mut self.atomics.result, &mut self.read_responder.result);
         StreamTx::link(&mut self.atomics_read, &mut self.atomics.read);
-        self.atomics.word.next = self.atomics_word.val();
-        self.atomics.word_valid.next = self.atomics_word_valid.val();
+        ValidRx::link(&mut self.atomics_word, &mut self.atomics.word);
         StreamTx::link(&mut self.atomics_write, &mut self.atomics.write);
         self.atomics.write_done.next = self.atomics_done.val();
         self.atomics.write_failed.next = self.atomics_failed.val();
         self.atomics_in_flight.next = self.atomics.in_flight.val();
         StreamTx::link(&mut self.gather, &mut self.read_responder.gather);
         StreamRx::link(&mut self.read_lost, &mut self.read_responder.lost);
-        self.replies.read_closed.next = self.read_closed.val();
-        self.replies.read_closed_valid.next = self.read_closed_valid.val();
+        ValidRx::link(&mut self.read_closed, &mut self.replies.read_closed);
         self.read_in_flight.next = self.read_responder.in_flight.val();
         StreamTx::link(&mut self.receive_read, &mut self.rq_prefetch.receive_read);
-        self.rq_prefetch.receive_slot.next = self.receive_slot.val();
-        self.rq_prefetch.receive_slot_valid.next = self.receive_slot_valid.val();
+        ValidRx::link(&mut self.receive_slot, &mut self.rq_prefetch.receive_slot);
         StreamTx::link(&mut self.place, &mut self.resolve.place);
 
         StreamRx::link(&mut self.place_reply, &mut self.replies.place_reply);
@@ -280,8 +263,7 @@ impl Logic for Responder {
         self.replies.done_count.next = self.done_count.val();
         StreamTx::link(&mut self.ack, &mut self.replies.tx);
 
-        self.admit.stop.next = self.resolve.stop.val();
-        self.admit.stop_valid.next = self.resolve.stop_valid.val();
+        ValidTx::join(&mut self.resolve.stop, &mut self.admit.stop);
         StreamTx::link(&mut self.srq_limit, &mut self.admit.srq_limit);
         StreamTx::join(&mut self.replies.failure, &mut self.notices.first);
         StreamTx::join(&mut self.read_responder.failure, &mut self.notices.second);

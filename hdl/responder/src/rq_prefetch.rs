@@ -68,7 +68,7 @@ use record::{
 use record::{arrived_write_of, producer_write_of, progress_after, progress_write_of, ring_write_of};
 use ring_records::RingRecords;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, Slot};
@@ -129,9 +129,7 @@ pub struct RqPrefetch {
     /// From control: SRQs that are created or destroyed. Taken when `setup` is not valid.
     pub srq_setup: StreamRx<SrqSetup>,
     /// From the doorbells.
-    pub receive_posted: Signal<In, ReceivesPosted>,
-    /// `receive_posted` is valid; it is taken in any case.
-    pub receive_posted_valid: Signal<In, Bit>,
+    pub receive_posted: ValidRx<ReceivesPosted>,
     /// From admission, those of a ring in the order of their indices; `ready` is a function of registers.
     pub request: StreamRx<ReceiveWqeRequest>,
     /// One answer for each request, in their order; registered.
@@ -145,9 +143,7 @@ pub struct RqPrefetch {
     /// To the host, 64 to 256 bytes at a multiple of 64; registered.
     pub receive_read: StreamTx<HostSpan>,
     /// From the host, in the order of the reads.
-    pub receive_slot: Signal<In, Slot>,
-    /// `receive_slot` is valid; it is taken in any case.
-    pub receive_slot_valid: Signal<In, Bit>,
+    pub receive_slot: ValidRx<Slot>,
     /// A read was requested; registered.
     pub fetches: Signal<Out, Bit>,
     /// A read has completed; registered.
@@ -214,8 +210,7 @@ impl Logic for RqPrefetch {
         StreamTx::link(&mut self.wqe, &mut self.wqe_lines.wqe);
         StreamTx::link(&mut self.receive_read, &mut self.wqe_lines.read);
         self.wqe_count.next = self.wqe_lines.level.val();
-        self.wqe_lines.slot.next = self.receive_slot.val();
-        self.wqe_lines.slot_valid.next = self.receive_slot_valid.val();
+        ValidRx::link(&mut self.receive_slot, &mut self.wqe_lines.slot);
         self.fetches.next = self.wqe_lines.fetches.val();
         self.fetched.next = self.wqe_lines.fetched.val();
         self.pools.next =
@@ -225,7 +220,7 @@ impl Logic for RqPrefetch {
         let found = self.found.q.val();
         let state = self.ring_records.state.val();
         let generation = state.attributes.generation;
-        let (posted, rings) = (self.receive_posted.val(), self.receive_posted_valid.val());
+        let (posted, rings) = (self.receive_posted.value.val(), self.receive_posted.valid.val());
         self.rung.rx.offer(rings, posted.ring);
 
         // Requests are answered, except while records are rewritten.
@@ -237,7 +232,7 @@ impl Logic for RqPrefetch {
         self.has_noticed.d.next = given.valid && given.is_last;
         self.noticed.d.next = given.ring;
         self.notices.rx.offer(self.has_noticed.q.val(), self.noticed.q.val());
-        self.demands.rx.offer(self.grant.demand_valid.val(), self.grant.demand.val());
+        self.demands.rx.offer(self.grant.demand.valid.val(), self.grant.demand.value.val());
 
         // The ring is compared, then decided on. One that yields was asked, though the walk has passed it since.
         if step == Step::Look || step == Step::Compare {
@@ -262,8 +257,7 @@ impl Logic for RqPrefetch {
         self.has_left.d.next = continuation.is_unfinished;
         self.left.d.next = ring;
         self.unfinished.rx.offer(self.has_left.q.val(), self.left.q.val());
-        self.wqe_lines.fetch_valid.next = plan.fetches;
-        self.wqe_lines.fetch.next = fetch_of(plan, state.progress, ring, generation);
+        self.wqe_lines.fetch.offer(plan.fetches, fetch_of(plan, state.progress, ring, generation));
         self.wqe_lines.draft.next =
             Draft { base_page: state.attributes.base_page, position: found.position, count: found.count };
 

@@ -131,8 +131,8 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
         self.mac_receive.tkeep.next = self.mac_rx_tkeep.val();
         self.mac_receive.tlast.next = self.mac_rx_tlast.val();
         self.mac_receive.tuser.next = self.mac_rx_tuser.val();
-        self.receive.from_mac.next = self.mac_receive.beat.val();
-        self.receive.from_mac_valid.next = self.mac_receive.valid.val();
+        self.receive.from_mac.value.next = self.mac_receive.beat.val();
+        self.receive.from_mac.valid.next = self.mac_receive.valid.val();
 
         self.receive.enable.next = self.registers.enable.val();
         self.receive.own_mac.next = self.registers.own_mac.val();
@@ -141,8 +141,8 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
         self.receive.counter_latch.next = self.registers.counter_latch.val();
         self.receive.counter_index.next = self.registers.counter_index.val();
         self.registers.counter.next = self.receive.counter.val();
-        self.registers.outcome.next = self.receive.outcome.val();
-        self.registers.outcome_valid.next = self.receive.outcome_valid.val();
+        self.registers.outcome.value.next = self.receive.outcome.value.val();
+        self.registers.outcome.valid.next = self.receive.outcome.valid.val();
         // The payload of a request is asked for when its token is taken.
         let token = self.receive.request_token.beat.val();
         let has_token = self.receive.request_token.valid.val();

@@ -26,6 +26,7 @@
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
+use rnic_blocks::stream::ValidRx;
 use rnic_control::axi_lite::READ_CYCLES;
 use rnic_control::frame_counters::FrameCounters;
 use rnic_control::register_map::{ADDRESS_BITS, at, merge};
@@ -75,9 +76,7 @@ pub struct PacketRegisters {
     pub accept_multicast: Signal<Out, Bit>,
 
     /// From the packet path: what became of a frame.
-    pub outcome: Signal<In, FrameOutcome>,
-    /// `outcome` is valid in this cycle.
-    pub outcome_valid: Signal<In, Bit>,
+    pub outcome: ValidRx<FrameOutcome>,
     /// From the MAC's side: a frame has been sent.
     pub sent_frame: Signal<In, Bit>,
     /// Bytes that were sent in this cycle.
@@ -192,8 +191,8 @@ impl Logic for PacketRegisters {
         // Counting.
         self.counter_latch.next = self.latches.q.val();
         // An outcome that a reset takes from the packet path's counters does not count here either.
-        self.frames.outcome.next = self.outcome.val();
-        self.frames.outcome_valid.next = self.outcome_valid.val() && !in_reset;
+        self.frames.outcome.value.next = self.outcome.value.val();
+        self.frames.outcome.valid.next = self.outcome.valid.val() && !in_reset;
         self.frames.sent_frame.next = self.sent_frame.val();
         self.frames.sent_bytes.next = self.sent_bytes.val();
         self.frames.latch.next = self.latches.q.val();
@@ -297,8 +296,8 @@ mod tests {
             block.write_data.next = Stimulus::sample(&mut random);
             block.write_strobe.next = Stimulus::sample(&mut random);
             block.read_address.next = bits(address);
-            block.outcome_valid.next = random.random();
-            block.outcome.next = FrameOutcome {
+            block.outcome.valid.next = random.random();
+            block.outcome.value.next = FrameOutcome {
                 number: Stimulus::sample(&mut random),
                 frame_bytes: Stimulus::sample(&mut random),
             };

@@ -10,6 +10,8 @@
 //!              └──────────┘     ready      └──────────┘
 //! ```
 //!
+//! A value that its consumer takes in whatever cycle it comes has no `ready`: [`ValidTx`] and [`ValidRx`].
+//!
 //! | Block | What it does to a stream |
 //! |---|---|
 //! | [`RegisterSlice`] | registers it in both directions |
@@ -99,5 +101,43 @@ impl<T: Synth> StreamTx<T> {
     pub fn offer(&mut self, valid: Bit, beat: T) {
         self.valid.next = valid;
         self.beat.next = beat;
+    }
+}
+
+/// The consumer's end of a value that comes when it comes: it is taken in the cycle in which it is valid.
+#[derive(Clone, Debug, Default, LogicInterface, Registers)]
+#[join = "ValidTx"]
+pub struct ValidRx<T: Synth> {
+    /// Meaningful while `valid`.
+    pub value: Signal<In, T>,
+    /// There is a value in this cycle.
+    pub valid: Signal<In, Bit>,
+}
+
+/// The producer's end of a value that comes when it comes.
+#[derive(Clone, Debug, Default, LogicInterface, Registers)]
+#[join = "ValidRx"]
+pub struct ValidTx<T: Synth> {
+    /// Meaningful while `valid`.
+    pub value: Signal<Out, T>,
+    /// There is a value in this cycle.
+    pub valid: Signal<Out, Bit>,
+}
+
+impl<T: Synth> ValidRx<T> {
+    /// Gives `value`, or none, to the part of the block that has this port.
+    #[kernel]
+    pub fn offer(&mut self, valid: Bit, value: T) {
+        self.valid.next = valid;
+        self.value.next = value;
+    }
+}
+
+impl<T: Synth> ValidTx<T> {
+    /// Gives `value`, or none, at this port of the block itself.
+    #[kernel]
+    pub fn offer(&mut self, valid: Bit, value: T) {
+        self.valid.next = valid;
+        self.value.next = value;
     }
 }

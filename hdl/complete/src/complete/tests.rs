@@ -76,8 +76,8 @@ impl Machine {
             refused = self.undone.pop_front().expect("it is there").1;
             self.done += 1;
         }
-        block.refused_valid.next = refused.is_some();
-        block.refused.next = refused.unwrap_or_default();
+        block.refused.valid.next = refused.is_some();
+        block.refused.value.next = refused.unwrap_or_default();
         block.write_done.next = bits(self.done & 0xffff);
         self.bench.settle();
         let block = &self.bench.block;
@@ -115,10 +115,10 @@ impl Machine {
         }
         self.bench.tick();
         let block = &mut self.bench.block;
-        block.completion_queue_setup_valid.next = false;
-        block.event_queue_setup_valid.next = false;
-        block.completions_read_valid.next = false;
-        block.events_read_valid.next = false;
+        block.completion_queue_setup.valid.next = false;
+        block.event_queue_setup.valid.next = false;
+        block.completions_read.valid.next = false;
+        block.events_read.valid.next = false;
         block.interrupt_moderation_write.next = false;
         block.interrupt_pending_clear.next = bits(0);
     }
@@ -155,15 +155,15 @@ impl Machine {
 
     fn set_up(&mut self, setup: CompletionQueueSetup) {
         let block = &mut self.bench.block;
-        block.completion_queue_setup_valid.next = true;
-        block.completion_queue_setup.next = setup;
+        block.completion_queue_setup.valid.next = true;
+        block.completion_queue_setup.value.next = setup;
         self.tick();
     }
 
     fn make_event_queue(&mut self, number: u64, vector: u64) {
         let block = &mut self.bench.block;
-        block.event_queue_setup_valid.next = true;
-        block.event_queue_setup.next = EventQueueSetup {
+        block.event_queue_setup.valid.next = true;
+        block.event_queue_setup.value.next = EventQueueSetup {
             event_queue: bits(number),
             restarts: true,
             valid: true,
@@ -175,8 +175,8 @@ impl Machine {
     }
 
     fn read(&mut self, number: u64, consumer_index: u32, arm: Arm) {
-        self.bench.block.completions_read_valid.next = true;
-        self.bench.block.completions_read.next = CompletionsRead {
+        self.bench.block.completions_read.valid.next = true;
+        self.bench.block.completions_read.value.next = CompletionsRead {
             completion_queue: bits(number),
             consumer_index: bits(u64::from(consumer_index & 0xff_ffff)),
             arm: bits(arm as u64),
@@ -185,8 +185,8 @@ impl Machine {
     }
 
     fn read_events(&mut self, number: u64, consumer_index: u32, arm: bool) {
-        self.bench.block.events_read_valid.next = true;
-        self.bench.block.events_read.next = EventsRead {
+        self.bench.block.events_read.valid.next = true;
+        self.bench.block.events_read.value.next = EventsRead {
             event_queue: bits(number),
             consumer_index: bits(u64::from(consumer_index & 0xff_ffff)),
             arm,
@@ -610,8 +610,8 @@ fn refused_cqes_wait_while_nothing_leaves() {
     };
     for index in 0..1000 {
         let block = &mut machine.bench.block;
-        block.refused_valid.next = true;
-        block.refused.next = owner(index);
+        block.refused.valid.next = true;
+        block.refused.value.next = owner(index);
         block.failure.ready.next = false;
         block.write.ready.next = false;
         machine.bench.tick();

@@ -175,15 +175,16 @@ impl World {
         block.admin.read.ready.next = read_ready;
         block.admin.write.ready.next = write_ready;
         block.event.ready.next = admin_event_ready;
-        block.registers.doorbell.next = bits(self.written.into());
-        block.registers.doorbell_valid.next = self.ringing;
+        block.registers.doorbell.value.next = bits(self.written.into());
+        block.registers.doorbell.valid.next = self.ringing;
         self.ringing = false;
-        block.admin.slot_valid.next = false;
+        block.admin.slot.valid.next = false;
         if delivers && let Some((address, error)) = self.reads.pop_front() {
             let bytes = self.commands.get(&address).copied();
             let bytes = bytes.unwrap_or_else(|| self.model.list_slot(address));
-            block.admin.slot_valid.next = true;
-            block.admin.slot.next = Slot { data: BigUint::from_bytes_le(&bytes).into(), last: true, error };
+            block.admin.slot.valid.next = true;
+            block.admin.slot.value.next =
+                Slot { data: BigUint::from_bytes_le(&bytes).into(), last: true, error };
         }
         block.admin.write_failed.next = false;
         if completes && let Some(write) = self.writes.pop_front() {
@@ -273,8 +274,8 @@ impl World {
             self.messages.push(Message::SrqSetup(setup));
         }
         assert!(!block.setup.valid.val() || !block.srq_setup.valid.val(), "one event at a time");
-        if block.tables.region_write_valid.val() {
-            let write = block.tables.region_write.val();
+        if block.tables.region_write.valid.val() {
+            let write = block.tables.region_write.value.val();
             let is_valid = write.region.valid;
             self.messages.push(Message::Region(if is_valid {
                 write
@@ -291,19 +292,19 @@ impl World {
                 self.mark = self.mark.or(Some(self.entered));
             }
         }
-        if block.page_entry_write_valid.val() {
-            self.messages.push(Message::PageEntry(block.page_entry_write.val()));
+        if block.page_entry_write.valid.val() {
+            self.messages.push(Message::PageEntry(block.page_entry_write.value.val()));
         }
         self.observe_keys();
         let block = &self.sequencer.block;
-        if block.tables.completion_queue_setup_valid.val() {
-            self.messages.push(Message::CompletionQueue(block.tables.completion_queue_setup.val()));
+        if block.tables.completion_queue_setup.valid.val() {
+            self.messages.push(Message::CompletionQueue(block.tables.completion_queue_setup.value.val()));
         }
-        if block.tables.event_queue_setup_valid.val() {
-            self.messages.push(Message::EventQueue(block.tables.event_queue_setup.val()));
+        if block.tables.event_queue_setup.valid.val() {
+            self.messages.push(Message::EventQueue(block.tables.event_queue_setup.value.val()));
         }
-        if block.tables.page_write_valid.val() {
-            self.messages.push(Message::Page(block.tables.page_write.val()));
+        if block.tables.page_write.valid.val() {
+            self.messages.push(Message::Page(block.tables.page_write.value.val()));
         }
         if block.event.valid.val() && block.event.ready.val() {
             let event = block.event.beat.val();
@@ -349,8 +350,8 @@ impl World {
         let counts = block.counts.val();
         self.counted.0 += usize::from(counts.executed);
         self.counted.1 += usize::from(counts.refused);
-        if block.fatal_valid.val() {
-            let report = block.fatal.val();
+        if block.fatal.valid.val() {
+            let report = block.fatal.value.val();
             self.fatal.push((report.code.to_u64(), report.detail.to_u64()));
         }
     }
@@ -540,11 +541,11 @@ impl World {
             vector: bits(self.random.random_range(0..64)),
             base_page: bits(self.random.random::<u64>() >> 12),
         };
-        self.sequencer.block.event_queue_0.next = setup;
-        self.sequencer.block.event_queue_0_valid.next = true;
+        self.sequencer.block.event_queue_0.value.next = setup;
+        self.sequencer.block.event_queue_0.valid.next = true;
         self.cycle();
-        self.sequencer.block.event_queue_0_valid.next = false;
-        self.sequencer.block.event_queue_0.next = EventQueueSetup::default();
+        self.sequencer.block.event_queue_0.valid.next = false;
+        self.sequencer.block.event_queue_0.value.next = EventQueueSetup::default();
         self.model.set_event_queue_0(setup);
         self.compare();
     }

@@ -151,7 +151,7 @@ impl World {
             let bytes = self.memory.get(&address).copied().unwrap_or([0; COMMAND_BYTES]);
             // The last slot of its span.
             self.block.set(
-                "admin_slot",
+                "admin_slot_value",
                 BigUint::from_bytes_le(&bytes) | BigUint::from(1u8) << (8 * COMMAND_BYTES),
             );
         }
@@ -212,12 +212,13 @@ impl World {
             if self.block.is(&format!("{port}_valid")) {
                 // Rings of receive entries are more than queue pairs.
                 let width = if name == "receive" { 11 } else { 10 };
-                let index = self.block.field(port, width, index_width);
-                self.posted.push((name, self.block.field(port, 0, width), index));
+                let port = format!("{port}_value");
+                let index = self.block.field(&port, width, index_width);
+                self.posted.push((name, self.block.field(&port, 0, width), index));
             }
         }
         if self.block.is("source_address_write_valid") {
-            let port = "source_address_write";
+            let port = "source_address_write_value";
             let address = (self.block.get(port) >> 5u32) & BigUint::from(u128::MAX);
             self.sources.push((
                 self.block.field(port, 0, 4),

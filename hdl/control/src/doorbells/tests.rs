@@ -42,16 +42,16 @@ struct Outcome {
 impl Outcome {
     fn sample(&mut self, block: &Doorbells) {
         let offers = [
-            (block.messages.send_posted_valid.val(), Message::Send(block.messages.send_posted.val())),
+            (block.messages.send_posted.valid.val(), Message::Send(block.messages.send_posted.value.val())),
             (
-                block.messages.receive_posted_valid.val(),
-                Message::Receive(block.messages.receive_posted.val()),
+                block.messages.receive_posted.valid.val(),
+                Message::Receive(block.messages.receive_posted.value.val()),
             ),
             (
-                block.messages.completions_read_valid.val(),
-                Message::Completions(block.messages.completions_read.val()),
+                block.messages.completions_read.valid.val(),
+                Message::Completions(block.messages.completions_read.value.val()),
             ),
-            (block.messages.events_read_valid.val(), Message::Events(block.messages.events_read.val())),
+            (block.messages.events_read.valid.val(), Message::Events(block.messages.events_read.value.val())),
         ];
         self.messages.extend(offers.iter().filter(|offer| offer.0).map(|offer| offer.1));
         let counts = block.counts.val();
@@ -154,8 +154,8 @@ fn write(bench: &mut Bench<Doorbells>, address: u64, data: u64, strobe: u64) {
 fn own(bench: &mut Bench<Doorbells>, kind: Kind, number: u64, page: u64, valid: bool) {
     let index = number & index_mask(kind);
     let (index, page, number) = (bits(index), bits(page), bits(number));
-    bench.block.page_write.next = PageWrite { kind, index, valid, page, number };
-    bench.block.page_write_valid.next = true;
+    bench.block.page_write.value.next = PageWrite { kind, index, valid, page, number };
+    bench.block.page_write.valid.next = true;
 }
 
 /// Few objects, so that doorbells meet one now and then, and indices that several numbers share.
@@ -185,7 +185,7 @@ fn doorbells_reach_what_their_page_owns_and_nothing_else() {
                 false => model.owners.remove(&(kind as u64, index)),
             };
             bench.tick();
-            bench.block.page_write_valid.next = false;
+            bench.block.page_write.valid.next = false;
         }
         let enable = random.random_bool(0.97);
         bench.block.enable.next = enable;
@@ -250,7 +250,7 @@ fn pairs_of_halves_come_out_right_however_threads_interleave() {
             threads.push(Thread { page, doorbell, number, half: None });
         }
     }
-    bench.block.page_write_valid.next = false;
+    bench.block.page_write.valid.next = false;
     let mut pairs = 0;
     for _ in 0..4000 {
         let place = random.random_range(0..threads.len());
@@ -367,7 +367,7 @@ fn layout_and_hardware_agree_on_every_doorbell() {
         own(&mut bench, kind, number, 0xfe, true);
         bench.tick();
     }
-    bench.block.page_write_valid.next = false;
+    bench.block.page_write.valid.next = false;
     let word = |bytes: [u8; 8]| u64::from_le_bytes(bytes);
     let work = WorkDoorbell { object_number: 0xab_cd05, producer_index: 0x8001 };
     let completion =
@@ -418,7 +418,7 @@ fn what_is_cleared_is_unknown_and_torn() {
     for address in all {
         write(&mut bench, address, 2, 0x0f);
         bench.tick();
-        bench.block.page_write_valid.next = false;
+        bench.block.page_write.valid.next = false;
         bench.block.write.next = false;
         bench.tick();
     }
@@ -442,7 +442,7 @@ fn waveform_is_as_documented() {
     let mut bench = bench();
     own(&mut bench, Kind::QueuePair, 5, 1, true);
     bench.tick();
-    bench.block.page_write_valid.next = false;
+    bench.block.page_write.valid.next = false;
     let mut bench = bench.recording(waves);
     for cycle in 0..15 {
         bench.block.write.next = false;

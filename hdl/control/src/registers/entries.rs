@@ -14,6 +14,7 @@ use super::{
     SOURCE_ADDRESSES, WORD, WORD_BITS,
 };
 use rnic_blocks::memory::ByteMemory;
+use rnic_blocks::stream::{ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_messages::setup::SourceAddressWrite;
@@ -24,13 +25,9 @@ use rnic_messages::sizes::{SOURCE_ADDRESS_BITS, VECTOR_BITS};
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct EntryRegisters {
     /// A write of any register.
-    pub write: Signal<In, RegisterWrite>,
-    /// `write` is valid in this cycle.
-    pub write_valid: Signal<In, Bit>,
-    /// An entry of the table of source addresses.
-    pub source_address_write: Signal<Out, SourceAddressWrite>,
-    /// `source_address_write` is valid in this cycle; registered.
-    pub source_address_write_valid: Signal<Out, Bit>,
+    pub write: ValidRx<RegisterWrite>,
+    /// An entry of the table of source addresses; registered.
+    pub source_address_write: ValidTx<SourceAddressWrite>,
     /// Source addresses in use, one bit each; registered.
     pub source_addresses: Signal<Out, Bits<{ limits::SOURCE_ADDRESSES }>>,
     /// A period of interrupt moderation was written; registered.
@@ -66,12 +63,12 @@ impl Logic for EntryRegisters {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let write = self.write.val();
+        let write = self.write.value.val();
         let (data, strobe) = (write.data, write.strobe);
         let block = write.word.get_bits::<BLOCK_BITS>(BLOCK - WORD);
         let part = write.word.get_bits::<2>(PART - WORD);
-        let is_source = self.write_valid.val() && block == SOURCE_ADDRESSES;
-        let is_moderation = self.write_valid.val() && block == MODERATIONS;
+        let is_source = self.write.valid.val() && block == SOURCE_ADDRESSES;
+        let is_moderation = self.write.valid.val() && block == MODERATIONS;
         let acts = strobe.get_bit(7);
         let none = bits::<8>(0);
 
@@ -107,13 +104,13 @@ impl Logic for EntryRegisters {
         self.sends_moderation.d.next = self.reads_moderation.q.val();
         let sent = self.sent.q.val();
         let port = self.source_port.read_data.val();
-        self.source_address_write.next = SourceAddressWrite {
+        self.source_address_write.value.next = SourceAddressWrite {
             index: source_of(sent),
             valid: port.get_bit(PORT_VALID),
             address: cat!(self.source_high.read_data.val(), self.source_low.read_data.val()),
             mac: port.get_bits::<MAC_BITS>(0),
         };
-        self.source_address_write_valid.next = self.sends_source.q.val();
+        self.source_address_write.valid.next = self.sends_source.q.val();
         self.interrupt_moderation_write.next = self.sends_moderation.q.val();
         self.interrupt_moderation_vector.next = sent.get_bits::<VECTOR_BITS>(0);
         self.interrupt_moderation_period.next = self.moderations.read_data.val();

@@ -142,13 +142,13 @@ impl World {
         let period = block.interrupt.moderation_period.val().to_u64();
         let clear = block.interrupt.pending_clear.val().to_u64();
         let offers = [
-            (block.source_address_write_valid.val(), Message::Source(block.source_address_write.val())),
+            (block.source_address_write.valid.val(), Message::Source(block.source_address_write.value.val())),
             (
                 block.interrupt.moderation_write.val(),
                 Message::Moderation(block.interrupt.moderation_vector.val().to_u64(), period),
             ),
-            (block.admin.doorbell_valid.val(), Message::Doorbell(block.admin.doorbell.val().to_u64())),
-            (block.event_queue_0_valid.val(), Message::EventQueue(block.event_queue_0.val())),
+            (block.admin.doorbell.valid.val(), Message::Doorbell(block.admin.doorbell.value.val().to_u64())),
+            (block.event_queue_0.valid.val(), Message::EventQueue(block.event_queue_0.value.val())),
             (clear != 0, Message::Clear(clear)),
             (block.reset_request.val(), Message::Reset),
             (block.counters.latch.val(), Message::Latch),
@@ -375,13 +375,13 @@ fn every_pool_is_read_at_its_offset() {
 fn frames_are_counted_up_to_the_latch() {
     let mut world = World::new();
     for round in 1..=5 {
-        world.bench.block.port.outcome_valid.next = true;
-        world.bench.block.port.outcome.next.frame_bytes = bits(100);
+        world.bench.block.port.outcome.valid.next = true;
+        world.bench.block.port.outcome.value.next.frame_bytes = bits(100);
         world.bench.block.port.sent_frame.next = round % 2 == 0;
         world.bench.block.port.sent_bytes.next = bits(50);
         world.tick();
     }
-    world.bench.block.port.outcome_valid.next = false;
+    world.bench.block.port.outcome.valid.next = false;
     world.bench.block.port.sent_frame.next = false;
     world.bench.block.port.sent_bytes.next = bits(0);
     assert_eq!(world.read(at::FRAMES_RECEIVED), 0);

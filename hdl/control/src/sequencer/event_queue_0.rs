@@ -10,6 +10,7 @@
 //! 1. Of several settings before `begins`, the last counts; it restarts the queue if any of them does.
 //! 2. `restarts` and `is_off` are those of the settings that the last `begins` took.
 use crate::object_view::event_queue_body;
+use rnic_blocks::stream::ValidRx;
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::EventQueueSetup;
 
@@ -17,10 +18,8 @@ use rnic_messages::complete::EventQueueSetup;
 #[clocked(reset = "drops settings that are pending")]
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct EventQueue0 {
-    /// From the registers: the settings.
-    pub setup: Signal<In, EventQueueSetup>,
-    /// `setup` has changed in this cycle.
-    pub setup_valid: Signal<In, Bit>,
+    /// From the registers: the settings, when they have changed.
+    pub setup: ValidRx<EventQueueSetup>,
     /// From the sequencer: the settings are taken.
     pub begins: Signal<In, Bit>,
     /// Settings wait to be taken; registered.
@@ -44,8 +43,8 @@ impl Logic for EventQueue0 {
     fn update(&mut self) {
         self.hold_registers();
         let held = self.held.q.val();
-        let setup = self.setup.val();
-        let has_new = self.setup_valid.val();
+        let setup = self.setup.value.val();
+        let has_new = self.setup.valid.val();
         let begins = self.begins.val();
         if has_new {
             self.held.d.next = setup;
@@ -83,8 +82,8 @@ mod tests {
             (None, true, false, Some((true, true))),
         ] {
             let (valid, restarts) = setup.unwrap_or_default();
-            bench.block.setup_valid.next = setup.is_some();
-            bench.block.setup.next = EventQueueSetup { valid, restarts, ..EventQueueSetup::default() };
+            bench.block.setup.valid.next = setup.is_some();
+            bench.block.setup.value.next = EventQueueSetup { valid, restarts, ..EventQueueSetup::default() };
             bench.block.begins.next = begins;
             bench.tick();
             bench.settle();

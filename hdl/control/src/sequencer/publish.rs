@@ -96,15 +96,14 @@ impl Logic for Publisher {
         let invalidates = self.invalidates.val();
         let written = self.written.q.val();
         self.written.d.next = select(self.publishes.val(), tables_of(kind), Publishes::default());
-        self.tables.region_write.next = region_write(loaded, invalidates, self.invalidated.val());
-        self.tables.region_write_valid.next = written.region || invalidates;
-        self.tables.completion_queue_setup.next = completion_queue_of(loaded, restarts);
-        self.tables.completion_queue_setup_valid.next = written.completion_queue;
+        self.tables.region_write.value.next = region_write(loaded, invalidates, self.invalidated.val());
+        self.tables.region_write.valid.next = written.region || invalidates;
+        self.tables.completion_queue_setup.value.next = completion_queue_of(loaded, restarts);
+        self.tables.completion_queue_setup.valid.next = written.completion_queue;
         let restarts_events = restarts && (!is_queue_0 || self.queue_0_restarts.val());
-        self.tables.event_queue_setup.next = event_queue_of(loaded, restarts_events, is_off);
-        self.tables.event_queue_setup_valid.next = written.event_queue;
-        self.tables.page_write.next = page_of(loaded, kind, is_off);
-        self.tables.page_write_valid.next = written.page;
+        self.tables.event_queue_setup.value.next = event_queue_of(loaded, restarts_events, is_off);
+        self.tables.event_queue_setup.valid.next = written.event_queue;
+        self.tables.page_write.offer(written.page, page_of(loaded, kind, is_off));
     }
 }
 

@@ -223,12 +223,12 @@ fn run<const DATA: usize, const BYTES: usize>(
         // The frontier arrives before its packet; in half of the cases it is the packet itself.
         let soon = coming[(taken_requests + random.random_range(0..4)).min(coming.len() - 1)];
         let psn = soon.psn + random.random_range(1..3);
-        block.frontier_valid.next = random.random();
-        block.frontier.next = IssuedPsn { queue_pair: soon.queue_pair, psn };
+        block.frontier.valid.next = random.random();
+        block.frontier.value.next = IssuedPsn { queue_pair: soon.queue_pair, psn };
         block.setup.valid.next = random.random_bool(changes);
         block.setup.beat.next = any_event(random);
-        block.source_address_write_valid.next = random.random_bool(changes);
-        block.source_address_write.next = any_source(random);
+        block.source_address_write.valid.next = random.random_bool(changes);
+        block.source_address_write.value.next = any_source(random);
         bench.settle();
         let block = &bench.block;
         assert!(block.setup.ready.val(), "setup events never wait");
@@ -252,16 +252,16 @@ fn run<const DATA: usize, const BYTES: usize>(
             idle = 0;
         }
         dropped += usize::from(block.counts.val().stale_dropped);
-        if block.frontier_valid.val() {
-            let frontier = block.frontier.val();
+        if block.frontier.valid.val() {
+            let frontier = block.frontier.value.val();
             model.frontiers.insert(frontier.queue_pair.to_u64(), frontier.psn.to_u64());
         }
         if block.setup.valid.val() && block.setup.beat.val().kind != SetupKind::Probe {
             let event = block.setup.beat.val();
             model.queue_pairs.insert(event.queue_pair.to_u64(), event);
         }
-        if block.source_address_write_valid.val() {
-            let write = block.source_address_write.val();
+        if block.source_address_write.valid.val() {
+            let write = block.source_address_write.value.val();
             model.sources.entry(write.index.to_u64()).or_default().push((cycle, write));
         }
         bench.tick();
@@ -335,11 +335,11 @@ fn set_up<const DATA: usize, const BYTES: usize>(bench: &mut Bench<AddressVector
     bench.block.setup.valid.next = true;
     bench.block.setup.beat.next =
         SetupEvent { state: bits(QpState::ReadyToSend as u64), generation: bits(1), ..Default::default() };
-    bench.block.source_address_write_valid.next = true;
-    bench.block.source_address_write.next = SourceAddressWrite { valid: true, ..Default::default() };
+    bench.block.source_address_write.valid.next = true;
+    bench.block.source_address_write.value.next = SourceAddressWrite { valid: true, ..Default::default() };
     bench.tick();
     bench.block.setup.valid.next = false;
-    bench.block.source_address_write_valid.next = false;
+    bench.block.source_address_write.valid.next = false;
 }
 
 #[test]
@@ -511,13 +511,13 @@ fn any_input_does_the_same_in_verilog() {
             any_token(random.random_range(0..1 << 24), random.random_range(0..99), &mut random);
         block.payload.valid.next = random.random();
         block.payload.beat.next = Stimulus::sample(&mut random);
-        block.frontier_valid.next = random.random();
-        block.frontier.next =
+        block.frontier.valid.next = random.random();
+        block.frontier.value.next =
             IssuedPsn { queue_pair: bits(random.random_range(0..4)), psn: Stimulus::sample(&mut random) };
         block.setup.valid.next = random.random_bool(0.1);
         block.setup.beat.next = any_event(&mut random);
-        block.source_address_write_valid.next = random.random_bool(0.1);
-        block.source_address_write.next = any_source(&mut random);
+        block.source_address_write.valid.next = random.random_bool(0.1);
+        block.source_address_write.value.next = any_source(&mut random);
         block.token.ready.next = random.random();
         block.payload_out.ready.next = random.random();
         bench.tick();

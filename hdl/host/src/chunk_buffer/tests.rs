@@ -22,15 +22,15 @@ fn reserve(bench: &mut Bench<Small>, last_index: u64, cookie: u64) {
 }
 
 fn answer(bench: &mut Bench<Small>, tag: u64, data: u64, last: bool) {
-    bench.block.arrival_valid.next = true;
-    bench.block.arrival.next =
+    bench.block.arrival.valid.next = true;
+    bench.block.arrival.value.next =
         ReadWord { data: bits(data), bytes: bits(64), last, error: false, tag: bits(tag) };
 }
 
 /// Lets cycles pass and returns data and marks of the beats that leave.
 fn drain(bench: &mut Bench<Small>) -> Vec<(u64, bool, bool)> {
     bench.block.reserve.next = false;
-    bench.block.arrival_valid.next = false;
+    bench.block.arrival.valid.next = false;
     bench.block.tx.ready.next = true;
     let mut beats = Vec::new();
     for _ in 0..12 {
@@ -59,7 +59,7 @@ fn words_beyond_the_reservation_are_cut_off_and_reported() {
         bench.settle();
         reports += usize::from(bench.block.is_unexpected.val());
     }
-    bench.block.arrival_valid.next = false;
+    bench.block.arrival.valid.next = false;
     for _ in 0..2 {
         bench.tick();
         bench.settle();
@@ -134,9 +134,9 @@ fn random_traffic_is_the_same_in_verilog() {
             false => open[random.random_range(0..open.len())],
         };
         answer(&mut bench, tag, random.random(), random.random_bool(0.3));
-        bench.block.arrival.next.error = random.random_bool(0.05);
-        bench.block.arrival.next.bytes = Stimulus::sample(&mut random);
-        bench.block.arrival_valid.next = random.random_bool(0.7);
+        bench.block.arrival.value.next.error = random.random_bool(0.05);
+        bench.block.arrival.value.next.bytes = Stimulus::sample(&mut random);
+        bench.block.arrival.valid.next = random.random_bool(0.7);
         bench.block.tx.ready.next = random.random_bool(0.8);
         bench.settle();
         if bench.block.reserve.val() && bench.block.fits.val() {
@@ -190,7 +190,7 @@ fn exchange(bench: &mut Bench<Small>, data: u64) -> u64 {
             tag = Some(block.tag.val().to_u64());
         }
         bench.tick();
-        bench.block.arrival_valid.next = false;
+        bench.block.arrival.valid.next = false;
         if begins {
             answer(bench, tag.expect("it was reserved"), data, true);
         }
@@ -212,7 +212,7 @@ fn a_read_that_is_never_answered_ends_with_an_error_and_its_tag_rests() {
     let answers = [(0, 0xa0, false), (1, 0xb0, true), (2, 0xc0, true)];
     let mut beats = Vec::new();
     for cycle in 0..3 * LIMIT_CYCLES + 40 {
-        bench.block.arrival_valid.next = false;
+        bench.block.arrival.valid.next = false;
         if let Some(&(tag, data, last)) = answers.get(cycle as usize) {
             answer(&mut bench, tag, data, last);
         }
@@ -332,9 +332,9 @@ fn waveform_is_as_documented() {
         .signal("tag")
         .when("reserve")
         .signal("arrival_valid")
-        .signal("arrival.tag")
+        .signal("arrival_value.tag")
         .when("arrival_valid")
-        .signal("arrival.data")
+        .signal("arrival_value.data")
         .when("arrival_valid")
         .signal("tx_valid")
         .signal("tx_beat.data")
@@ -349,7 +349,7 @@ fn waveform_is_as_documented() {
     for cycle in 0..16 {
         reserve(&mut bench, 1, 0);
         bench.block.reserve.next = cycle == 1 || cycle == 2;
-        bench.block.arrival_valid.next = false;
+        bench.block.arrival.valid.next = false;
         if let Some(&(tag, data, last)) = words.get(usize::wrapping_sub(cycle, 4)) {
             answer(&mut bench, tag, data, last);
         }

@@ -168,8 +168,8 @@ fn run<
         host_sink.drive(&mut block.to_host, random);
         sink.drive(&mut block.payload, random);
         let word = host.word(random);
-        block.from_host_valid.next = word.is_some();
-        block.from_host.next = word.unwrap_or_default();
+        block.from_host.valid.next = word.is_some();
+        block.from_host.value.next = word.unwrap_or_default();
         bench.settle();
         let block = &bench.block;
         sources[0].sample(&block.sq_read);
@@ -177,8 +177,8 @@ fn run<
         sources[2].sample(&block.admin_read);
         sources[3].sample(&block.payload_read);
         sources[4].sample(&block.atomics_read);
-        if block.atomics_word_valid.val() {
-            received.atomics.push(block.atomics_word.val());
+        if block.atomics_word.valid.val() {
+            received.atomics.push(block.atomics_word.value.val());
         }
         if let Some(read) = host_sink.sample(&block.to_host) {
             host.accept(read, random);
@@ -187,9 +187,9 @@ fn run<
             received.words.push((bytes_of(beat.data), beat.bytes.to_u64(), beat.last, beat.error));
         }
         let slots = [
-            (block.sq_slot_valid.val(), block.sq_slot.val()),
-            (block.rq_slot_valid.val(), block.rq_slot.val()),
-            (block.admin_slot_valid.val(), block.admin_slot.val()),
+            (block.sq_slot.valid.val(), block.sq_slot.value.val()),
+            (block.rq_slot.valid.val(), block.rq_slot.value.val()),
+            (block.admin_slot.valid.val(), block.admin_slot.value.val()),
         ];
         for (client, (valid, slot)) in slots.into_iter().enumerate() {
             if valid {
@@ -294,19 +294,19 @@ fn latency_is_as_the_header_says() {
             block.payload_read.valid.next = cycle == 0 && is_payload;
             block.payload.ready.next = true;
             block.to_host.ready.next = true;
-            block.from_host_valid.next = cycle == 20;
+            block.from_host.valid.next = cycle == 20;
             bench.settle();
             let block = &mut bench.block;
             if block.to_host.valid.val() {
                 request = Some(cycle);
-                block.from_host.next = ReadWord {
+                block.from_host.value.next = ReadWord {
                     bytes: bits(64),
                     last: true,
                     tag: block.to_host.beat.val().tag,
                     ..Default::default()
                 };
             }
-            if block.sq_slot_valid.val() || block.payload.valid.val() {
+            if block.sq_slot.valid.val() || block.payload.valid.val() {
                 answer = Some(cycle);
             }
             bench.tick();
@@ -335,8 +335,8 @@ fn any_input_does_the_same_in_verilog() {
         }
         block.payload.ready.next = random.random_bool(0.8);
         block.to_host.ready.next = random.random_bool(0.8);
-        block.from_host_valid.next = random.random();
-        block.from_host.next = ReadWord {
+        block.from_host.valid.next = random.random();
+        block.from_host.value.next = ReadWord {
             data: Stimulus::sample(&mut random),
             bytes: Stimulus::sample(&mut random),
             last: random.random(),

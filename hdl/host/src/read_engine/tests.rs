@@ -152,8 +152,8 @@ fn run<
         sink.drive(&mut bench.block.tx, random);
         host_sink.drive(&mut bench.block.to_host, random);
         let word = host.word(random);
-        bench.block.from_host_valid.next = word.is_some();
-        bench.block.from_host.next = word.unwrap_or_else(|| Stimulus::sample(random));
+        bench.block.from_host.valid.next = word.is_some();
+        bench.block.from_host.value.next = word.unwrap_or_else(|| Stimulus::sample(random));
         bench.settle();
         source.sample(&bench.block.rx);
         if let Some(read) = host_sink.sample(&bench.block.to_host) {
@@ -253,8 +253,8 @@ fn late_answers_end_their_reads_with_an_error_and_change_nothing_else() {
         let due: Vec<_> = (0..answers.len()).filter(|&index| answers[index][0].0 <= cycle).collect();
         let word = due.choose(&mut random).and_then(|&index| answers[index].pop_front());
         answers.retain(|answer| !answer.is_empty());
-        bench.block.from_host_valid.next = word.is_some();
-        bench.block.from_host.next = word.map_or_else(|| Stimulus::sample(&mut random), |word| word.1);
+        bench.block.from_host.valid.next = word.is_some();
+        bench.block.from_host.value.next = word.map_or_else(|| Stimulus::sample(&mut random), |word| word.1);
         if let Some((_, word)) = word.filter(|(_, word)| word.last) {
             busy.remove(&word.tag.to_u64());
         }
@@ -340,8 +340,8 @@ fn a_read_that_crosses_the_boundary_ends_with_an_error() {
         bench.block.rx.valid.next = cycle == 10 || cycle == 11;
         bench.block.rx.beat.next = request(if cycle == 10 { 512 + 480 } else { 1024 }, 64, cycle);
         let word = host.word(&mut random);
-        bench.block.from_host_valid.next = word.is_some();
-        bench.block.from_host.next = word.unwrap_or_default();
+        bench.block.from_host.valid.next = word.is_some();
+        bench.block.from_host.value.next = word.unwrap_or_default();
         bench.settle();
         if bench.block.to_host.valid.val() {
             host.accept(bench.block.to_host.beat.val(), bits(0), &mut random);
@@ -374,9 +374,9 @@ fn waveform_is_as_documented() {
         .signal("to_host_beat.tag")
         .when("to_host_valid")
         .signal("from_host_valid")
-        .signal("from_host.tag")
+        .signal("from_host_value.tag")
         .when("from_host_valid")
-        .signal("from_host.last")
+        .signal("from_host_value.last")
         .when("from_host_valid")
         .signal("tx_valid")
         .signal("tx_beat.cookie")
@@ -395,9 +395,9 @@ fn waveform_is_as_documented() {
         bench.block.rx.valid.next = cycle == 1 || cycle == 2;
         bench.block.rx.beat.next = if cycle == 1 { request(0, 128, 0xa0) } else { request(64, 16, 0xb0) };
         let word = arrivals.iter().find(|arrival| arrival.0 == cycle);
-        bench.block.from_host_valid.next = word.is_some();
+        bench.block.from_host.valid.next = word.is_some();
         let (_, tag, last) = word.copied().unwrap_or_default();
-        bench.block.from_host.next = ReadWord { tag: bits(tag), last, ..ReadWord::default() };
+        bench.block.from_host.value.next = ReadWord { tag: bits(tag), last, ..ReadWord::default() };
         bench.tick();
     }
     bench.waves().expect("waves/read_engine.txt");

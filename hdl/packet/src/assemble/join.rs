@@ -1,6 +1,7 @@
 //! Joins headers and payload into beats of a frame, in a pipeline that never stops.
 use super::sequence::Slot;
 use rnic_blocks::logic::byte_mask::ByteMask;
+use rnic_blocks::stream::{ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 
 /// Joins the beats that the rotator turned with each other and with the headers.
@@ -23,8 +24,7 @@ use rnic_kernel::prelude::*;
 pub(super) struct Join<const DATA: usize, const BYTES: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
-    pub(super) slot_valid: Signal<In, Bit>,
-    pub(super) slot: Signal<In, Slot<BYTES>>,
+    pub(super) slot: ValidRx<Slot<BYTES>>,
     /// A payload beat enters the rotator in this cycle, one before the slot that it is taken for.
     pub(super) takes: Signal<In, Bit>,
     /// What comes out of the rotator, three cycles after it entered.
@@ -33,9 +33,8 @@ pub(super) struct Join<const DATA: usize, const BYTES: usize> {
     pub(super) header: Signal<In, Bits<DATA>>,
     /// The slot one cycle later, as the headers need it.
     pub(super) header_slot: Signal<Out, Slot<BYTES>>,
-    pub(super) joined_valid: Signal<Out, Bit>,
     pub(super) joined_slot: Signal<Out, Slot<BYTES>>,
-    pub(super) joined: Signal<Out, Bits<DATA>>,
+    pub(super) joined: ValidTx<Bits<DATA>>,
 
     below_split: ByteMask<DATA, BYTES>,
     below_begin: ByteMask<DATA, BYTES>,
@@ -55,9 +54,9 @@ impl<const DATA: usize, const BYTES: usize> Logic for Join<DATA, BYTES> {
         self.hold_registers();
         for stage in 0..3 {
             self.valids[stage].d.next =
-                if stage == 0 { self.slot_valid.val() } else { self.valids[stage - 1].q.val() };
+                if stage == 0 { self.slot.valid.val() } else { self.valids[stage - 1].q.val() };
             self.slots[stage].d.next =
-                if stage == 0 { self.slot.val() } else { self.slots[stage - 1].q.val() };
+                if stage == 0 { self.slot.value.val() } else { self.slots[stage - 1].q.val() };
             self.taken[stage].d.next =
                 if stage == 0 { self.takes.val() } else { self.taken[stage - 1].q.val() };
         }
@@ -79,8 +78,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Join<DATA, BYTES> {
         self.out.d.next =
             (turned & self.newest.q.val()) | (self.held.q.val() & self.before.q.val()) | self.header.val();
 
-        self.joined_valid.next = self.valids[2].q.val();
         self.joined_slot.next = self.slots[2].q.val();
-        self.joined.next = self.out.q.val();
+        self.joined.offer(self.valids[2].q.val(), self.out.q.val());
     }
 }

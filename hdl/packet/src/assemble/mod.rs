@@ -25,7 +25,7 @@ use join::Join;
 use plan::Planner;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::parameter::is_datapath;
-use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
+use rnic_blocks::stream::{Beat, StreamRx, StreamTx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::transmit::TransmitToken;
 use seal::Seal;
@@ -96,8 +96,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Assembler<DATA, BYTES> {
         StreamTx::link(&mut self.to_mac, &mut self.seal.to_mac);
 
         let packet = self.plan.current_token.val().packet;
-        self.sequence.plan_valid.next = self.plan.current_valid.val();
-        self.sequence.plan.next = self.plan.current.val();
+        ValidTx::join(&mut self.plan.current, &mut self.sequence.plan);
         self.sequence.vlan_present.next = packet.vlan_present;
         self.sequence.is_ipv6.next = packet.is_ipv6;
         self.sequence.next_takes_ahead.next = self.plan.next_takes_ahead.val();
@@ -116,14 +115,12 @@ impl<const DATA: usize, const BYTES: usize> Logic for Assembler<DATA, BYTES> {
         self.headers.has_header.next = self.join.header_slot.val().has_header;
         self.headers.header_index.next = self.join.header_slot.val().header_index;
 
-        self.join.slot_valid.next = self.sequence.slot_valid.val();
-        self.join.slot.next = self.sequence.slot.val();
+        ValidTx::join(&mut self.sequence.slot, &mut self.join.slot);
         self.join.takes.next = self.sequence.takes.val();
         self.join.turned.next = self.rotator.rotated.val();
         self.join.header.next = self.headers.beat.val();
 
-        self.seal.joined_valid.next = self.join.joined_valid.val();
+        ValidTx::join(&mut self.join.joined, &mut self.seal.joined);
         self.seal.joined_slot.next = self.join.joined_slot.val();
-        self.seal.joined.next = self.join.joined.val();
     }
 }

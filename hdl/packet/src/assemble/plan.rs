@@ -1,7 +1,7 @@
 //! Computes the layout of a frame before its first beat is made.
 use super::TransmitToken;
 use rnic_blocks::logic::rom::ConstantRom;
-use rnic_blocks::stream::StreamRx;
+use rnic_blocks::stream::{StreamRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode;
 
@@ -73,9 +73,7 @@ pub(super) struct Planner<const DATA: usize, const BYTES: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
     pub(super) from_token: StreamRx<TransmitToken>,
-    /// The current frame, until `finishes`.
-    pub(super) current_valid: Signal<Out, Bit>,
-    pub(super) current: Signal<Out, Plan>,
+    pub(super) current: ValidTx<Plan>,
     pub(super) current_token: Signal<Out, TransmitToken>,
     pub(super) current_sums: Signal<Out, Sums>,
     /// The next frame is known, and must take a payload beat ahead of its first slot.
@@ -230,8 +228,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Planner<DATA, BYTES> {
                     + cat!(bits::<2>(0), bits::<8>(0x85), first.packet.traffic_class),
             };
         }
-        self.current_valid.next = self.plan_valid.q.val();
-        self.current.next = self.plan.q.val();
+        self.current.offer(self.plan_valid.q.val(), self.plan.q.val());
         self.current_token.next = self.token.q.val();
         self.current_sums.next = self.sums.q.val();
     }

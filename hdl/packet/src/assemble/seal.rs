@@ -6,7 +6,7 @@ use rnic_blocks::logic::gf2::Matrix;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::logic::xor_network::XorNetwork;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Beat, StreamTx};
+use rnic_blocks::stream::{Beat, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 
 /// Address bits of the memories: 32 beats, more than are on their way while the output runs freely.
@@ -45,9 +45,8 @@ struct OpenBeat<const DATA: usize, const BYTES: usize> {
 pub(super) struct Seal<const DATA: usize, const BYTES: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
-    pub(super) joined_valid: Signal<In, Bit>,
     pub(super) joined_slot: Signal<In, Slot<BYTES>>,
-    pub(super) joined: Signal<In, Bits<DATA>>,
+    pub(super) joined: ValidRx<Bits<DATA>>,
     /// A beat has left the memory. Combinational from `to_mac.ready`.
     pub(super) returns_credit: Signal<Out, Bit>,
     pub(super) to_mac: StreamTx<Beat<DATA, BYTES>>,
@@ -86,9 +85,9 @@ impl<const DATA: usize, const BYTES: usize> Logic for Seal<DATA, BYTES> {
 
         // In: beats as they come, ICRCs some cycles later, both in order.
         let slot = self.joined_slot.val();
-        let data = self.joined.val();
-        self.generate.from_join_valid.next = self.joined_valid.val();
-        self.generate.from_join.next = UncheckedBeat::<DATA> {
+        let data = self.joined.value.val();
+        self.generate.from_join.valid.next = self.joined.valid.val();
+        self.generate.from_join.value.next = UncheckedBeat::<DATA> {
             data,
             start: slot.is_first,
             end: slot.has_icrc,
@@ -97,7 +96,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Seal<DATA, BYTES> {
             vlan_present: slot.vlan_present,
             is_ipv6: slot.is_ipv6,
         };
-        self.beats.write_enable.next = self.joined_valid.val();
+        self.beats.write_enable.next = self.joined.valid.val();
         self.beats.write_address.next = self.beat_count.q.val().get_bits::<ADDRESS>(0);
         self.beats.write_data.next = OpenBeat::<DATA, BYTES> {
             data,
@@ -107,13 +106,13 @@ impl<const DATA: usize, const BYTES: usize> Logic for Seal<DATA, BYTES> {
             is_rest: slot.is_rest,
             icrc_dword: slot.icrc_dword,
         };
-        if self.joined_valid.val() {
+        if self.joined.valid.val() {
             self.beat_count.d.next = self.beat_count.q.val() + 1;
         }
-        self.icrcs.write_enable.next = self.generate.icrc_valid.val();
+        self.icrcs.write_enable.next = self.generate.icrc.valid.val();
         self.icrcs.write_address.next = self.icrc_count.q.val().get_bits::<ADDRESS>(0);
-        self.icrcs.write_data.next = self.generate.icrc.val();
-        if self.generate.icrc_valid.val() {
+        self.icrcs.write_data.next = self.generate.icrc.value.val();
+        if self.generate.icrc.valid.val() {
             self.icrc_count.d.next = self.icrc_count.q.val() + 1;
         }
 

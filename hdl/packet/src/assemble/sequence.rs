@@ -1,5 +1,6 @@
 //! Sequencer: selects in each cycle the beat of the frame to make, and the beat of payload to make it from.
 use super::plan::{Plan, SLOT_BITS};
+use rnic_blocks::stream::{ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 
 /// Beats between the sequencer and the end of the seal's memory; no more may be on their way.
@@ -49,8 +50,7 @@ pub(super) struct Slot<const BYTES: usize> {
 pub(super) struct Sequence<const BYTES: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
-    pub(super) plan_valid: Signal<In, Bit>,
-    pub(super) plan: Signal<In, Plan>,
+    pub(super) plan: ValidRx<Plan>,
     pub(super) vlan_present: Signal<In, Bit>,
     pub(super) is_ipv6: Signal<In, Bit>,
     pub(super) next_takes_ahead: Signal<In, Bit>,
@@ -63,8 +63,7 @@ pub(super) struct Sequence<const BYTES: usize> {
     pub(super) rotation: Signal<Out, Bits<BYTES>>,
     /// The first slot of a frame is made in this cycle.
     pub(super) starts: Signal<Out, Bit>,
-    pub(super) slot_valid: Signal<Out, Bit>,
-    pub(super) slot: Signal<Out, Slot<BYTES>>,
+    pub(super) slot: ValidTx<Slot<BYTES>>,
     /// A beat has left the memory of the seal.
     pub(super) returns_credit: Signal<In, Bit>,
 
@@ -119,14 +118,14 @@ impl<const BYTES: usize> Logic for Sequence<BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let plan = self.plan.val();
+        let plan = self.plan.value.val();
         let index = self.index.q.val();
 
         // A payload beat before the first slot, or one for this slot.
         let is_ahead = plan.takes_ahead && !self.has_taken_ahead.q.val();
         let is_within = plan.has_payload && index >= plan.first_take && index <= plan.last_take;
         let needs_payload = is_ahead || is_within;
-        let may = self.plan_valid.val() && self.credits.q.val().any();
+        let may = self.plan.valid.val() && self.credits.q.val().any();
         let goes = may && (!needs_payload || self.payload_valid.val());
         let makes = goes && !is_ahead;
         let is_last = index == plan.last_slot;
@@ -157,7 +156,6 @@ impl<const BYTES: usize> Logic for Sequence<BYTES> {
 
         self.made_valid.d.next = makes;
         self.made.d.next = slot_of::<BYTES>(plan, index, self.vlan_present.val(), self.is_ipv6.val());
-        self.slot_valid.next = self.made_valid.q.val();
-        self.slot.next = self.made.q.val();
+        self.slot.offer(self.made_valid.q.val(), self.made.q.val());
     }
 }

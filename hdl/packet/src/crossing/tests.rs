@@ -43,8 +43,8 @@ fn receive(mut random: Random, frames: &[Vec<Word>], percent: [u32; 2], gaps: bo
             bench.block.beat.next = beat.unwrap_or_default();
         }
         bench.settle();
-        if now.contains(&1) && bench.block.received_valid.val() {
-            let beat = bench.block.received.val();
+        if now.contains(&1) && bench.block.received.valid.val() {
+            let beat = bench.block.received.value.val();
             received.last_mut().unwrap().push(beat);
             if beat.last {
                 received.push(Vec::new());
@@ -289,8 +289,8 @@ fn no_frame_is_cut_off<const ADDRESS: usize, const COUNT: usize>(width_bits: usi
                     }
                 }
                 bench.settle();
-                if clock == 1 && bench.block.received_valid.val() {
-                    received.push(bench.block.received.val());
+                if clock == 1 && bench.block.received.valid.val() {
+                    received.push(bench.block.received.value.val());
                 }
                 bench.tick_clocks(&[clock]);
                 due_as[clock] += periods_as[clock];
@@ -435,8 +435,8 @@ fn frames_from_the_wire_are_never_glued_together_whatever_is_reset() {
             if now.contains(&1) {
                 if matches!(asserted, Some(Cut::Core | Cut::Restart)) {
                     reader.frame = None;
-                } else if bench.block.received_valid.val() {
-                    reader.take(bench.block.received.val());
+                } else if bench.block.received.valid.val() {
+                    reader.take(bench.block.received.value.val());
                 }
             }
             bench.tick_clocks(&now);

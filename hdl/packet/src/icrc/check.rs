@@ -5,6 +5,7 @@ use super::state::{IcrcState, STATE_LATENCY};
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::parameter::is_datapath;
+use rnic_blocks::stream::ValidRx;
 use rnic_kernel::prelude::*;
 
 /// Cycles from the `end` beat at the input of [`IcrcCheck`] to its verdict.
@@ -44,9 +45,7 @@ pub struct IcrcCheck<const DATA: usize, const BYTES: usize> {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
     /// A beat of a frame, up to the one where the ICRC ends.
-    pub from_frame: Signal<In, CoveredBeat<DATA, BYTES>>,
-    /// `from_frame` is valid in this cycle; there is no `ready`.
-    pub from_frame_valid: Signal<In, Bit>,
+    pub from_frame: ValidRx<CoveredBeat<DATA, BYTES>>,
     /// A verdict is valid; high for one cycle. Registered.
     pub verdict_valid: Signal<Out, Bit>,
     /// The ICRC of the frame is correct; has no meaning without `verdict_valid`. Registered.
@@ -76,16 +75,16 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcCheck<DATA, BYTES> {
     fn update(&mut self) {
         self.hold_registers();
 
-        let beat = self.from_frame.val();
+        let beat = self.from_frame.value.val();
         self.covered.count.next = beat.end_bytes;
         self.state.data.next = beat.data;
         self.state.covered.next = if beat.end { self.covered.mask.val() } else { !bits::<DATA>(0) };
-        self.state.valid.next = self.from_frame_valid.val();
+        self.state.valid.next = self.from_frame.valid.val();
         self.state.start.next = beat.start;
         self.state.vlan_present.next = beat.vlan_present;
         self.state.is_ipv6.next = beat.is_ipv6;
 
-        self.ends[0].d.next = self.from_frame_valid.val() && beat.end;
+        self.ends[0].d.next = self.from_frame.valid.val() && beat.end;
         self.end_bytes[0].d.next = beat.end_bytes;
         for stage in 1..STATE_LATENCY {
             self.ends[stage].d.next = self.ends[stage - 1].q.val();
@@ -130,9 +129,9 @@ mod tests {
 
     impl<const DATA: usize, const BYTES: usize> Judge<DATA, BYTES> for Rust<DATA, BYTES> {
         fn cycle(&mut self, beat: Option<CoveredBeat<DATA, BYTES>>) -> Option<bool> {
-            self.0.block.from_frame_valid.next = beat.is_some();
+            self.0.block.from_frame.valid.next = beat.is_some();
             // Between beats the port carries what would do most harm if it were taken.
-            self.0.block.from_frame.next = beat.unwrap_or(CoveredBeat {
+            self.0.block.from_frame.value.next = beat.unwrap_or(CoveredBeat {
                 start: true,
                 end: true,
                 data: !Bits::default(),
@@ -164,7 +163,7 @@ mod tests {
             let port = |name| model.port(name).expect("the port is there");
             Self {
                 clock: port("clock"),
-                beat: model.any_port("from_frame").expect("the port is there"),
+                beat: model.any_port("from_frame_value").expect("the port is there"),
                 valid: port("from_frame_valid"),
                 verdict_valid: port("verdict_valid"),
                 verdict_ok: port("verdict_ok"),
@@ -366,9 +365,9 @@ mod tests {
     #[test]
     fn waveform_is_as_documented() {
         let waves =
-            Waves::new().signal("from_frame_valid").signal("from_frame.start").when("from_frame_valid");
-        let waves = waves.signal("from_frame.end").when("from_frame_valid");
-        let waves = waves.signal("from_frame.end_bytes").when("from_frame.end");
+            Waves::new().signal("from_frame_valid").signal("from_frame_value.start").when("from_frame_valid");
+        let waves = waves.signal("from_frame_value.end").when("from_frame_valid");
+        let waves = waves.signal("from_frame_value.end_bytes").when("from_frame_value.end");
         let waves = waves.signal("verdict_valid").signal("verdict_ok").when("verdict_valid");
         let mut judge = Rust::<512, 7>(Rust::new().0.recording(waves));
         let mut frames = vectors::frames();

@@ -3,6 +3,7 @@ use super::crc;
 use super::state::{IcrcState, STATE_LATENCY};
 use rnic_blocks::logic::xor_network::XorNetwork;
 use rnic_blocks::parameter::is_datapath;
+use rnic_blocks::stream::{ValidRx, ValidTx};
 use rnic_kernel::prelude::*;
 
 /// Width of the place of an ICRC: it starts at byte `4 place + 2` of its beat, up to 62 in a beat of 64 bytes.
@@ -50,13 +51,9 @@ pub struct IcrcGenerate<const DATA: usize, const BYTES: usize> {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
     /// A beat of a frame.
-    pub from_join: Signal<In, UncheckedBeat<DATA>>,
-    /// `from_join` is valid in this cycle; there is no `ready`.
-    pub from_join_valid: Signal<In, Bit>,
-    /// `icrc` is that of a beat; high for one cycle for each beat. Registered.
-    pub icrc_valid: Signal<Out, Bit>,
+    pub from_join: ValidRx<UncheckedBeat<DATA>>,
     /// The ICRC in wire order, its first byte in bits 7:0. Registered.
-    pub icrc: Signal<Out, Bits<32>>,
+    pub icrc: ValidTx<Bits<32>>,
 
     #[init(IcrcState::new(2))]
     state: IcrcState<DATA>,
@@ -81,18 +78,18 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> 
     fn update(&mut self) {
         self.hold_registers();
 
-        let beat = self.from_join.val();
+        let beat = self.from_join.value.val();
         self.state.data.next = beat.data;
         self.state.covered.next = !bits::<DATA>(0);
         // The rest of an ICRC leaves the register as it is, so that the answer is the same again.
-        self.state.valid.next = self.from_join_valid.val() && !beat.is_rest;
+        self.state.valid.next = self.from_join.valid.val() && !beat.is_rest;
         self.state.start.next = beat.start;
         self.state.vlan_present.next = beat.vlan_present;
         self.state.is_ipv6.next = beat.is_ipv6;
 
         for stage in 0..STATE_LATENCY {
             self.valids[stage].d.next =
-                if stage == 0 { self.from_join_valid.val() } else { self.valids[stage - 1].q.val() };
+                if stage == 0 { self.from_join.valid.val() } else { self.valids[stage - 1].q.val() };
             self.places[stage].d.next =
                 if stage == 0 { beat.end_place } else { self.places[stage - 1].q.val() };
         }
@@ -110,8 +107,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> 
                 self.steps[index - 1].next_place.val()
             };
         }
-        self.icrc_valid.next = self.steps[self.steps.len() - 1].next_valid.val();
-        self.icrc.next = !self.steps[self.steps.len() - 1].rewound.val();
+        self.icrc.valid.next = self.steps[self.steps.len() - 1].next_valid.val();
+        self.icrc.value.next = !self.steps[self.steps.len() - 1].rewound.val();
     }
 }
 

@@ -14,23 +14,23 @@ fn bench() -> Bench<Parse> {
 
 fn offer(bench: &mut Bench<Parse>, frame: &[u8]) {
     let seen = &frame[..frame.len().min(128)];
-    bench.block.header.next = BigUint::from_bytes_le(seen).into();
+    bench.block.header.value.next = BigUint::from_bytes_le(seen).into();
     bench.block.header_bytes.next = bits(seen.len() as u64);
-    bench.block.header_valid.next = true;
+    bench.block.header.valid.next = true;
 }
 
 /// Shows one frame to the parser, and waits for what it says.
 fn parse(bench: &mut Bench<Parse>, frame: &[u8]) -> (PacketToken, ParsedHeaders, Coverage) {
     offer(bench, frame);
     bench.tick();
-    bench.block.header_valid.next = false;
+    bench.block.header.valid.next = false;
     (1..COVERAGE_LATENCY).for_each(|_| bench.tick());
     bench.settle();
     let coverage = bench.block.coverage.val();
     (COVERAGE_LATENCY..PARSE_LATENCY).for_each(|_| bench.tick());
     bench.settle();
-    assert!(bench.block.headers_valid.val());
-    (bench.block.token.val(), bench.block.headers.val(), coverage)
+    assert!(bench.block.headers.valid.val());
+    (bench.block.token.val(), bench.block.headers.value.val(), coverage)
 }
 
 fn fault(bench: &mut Bench<Parse>, frame: &[u8]) -> u64 {
@@ -318,7 +318,7 @@ fn one_header_a_cycle_gives_the_same_in_verilog() {
             frame[at] ^= 1 << random.random_range(0..8);
         }
         offer(&mut bench, &frame);
-        bench.block.header_valid.next = random.random();
+        bench.block.header.valid.next = random.random();
         bench.tick();
     }
 }

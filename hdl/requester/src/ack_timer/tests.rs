@@ -41,7 +41,7 @@ impl World {
         let block = &mut self.bench.block;
         block.setup.valid.next = false;
         block.departed.next.valid = false;
-        block.set_valid.next = false;
+        block.set.valid.next = false;
         expired
     }
 
@@ -68,8 +68,8 @@ impl World {
     }
 
     fn sets(&mut self, queue_pair: usize, order: TimerOrder) {
-        self.bench.block.set.next = TimerSet { queue_pair: bits(queue_pair as u64), order };
-        self.bench.block.set_valid.next = true;
+        self.bench.block.set.value.next = TimerSet { queue_pair: bits(queue_pair as u64), order };
+        self.bench.block.set.valid.next = true;
     }
 
     /// A queue pair in RTS with a packet in flight; gives the cycle of the packet.

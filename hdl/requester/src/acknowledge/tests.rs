@@ -549,16 +549,16 @@ impl World {
     fn new(stalls: Stalls) -> Self {
         let mut bench = Bench::clocked(Acknowledge::default(), |block| &mut block.clock).in_lock_step();
         for place in 0..16 {
-            bench.block.source_address_write.next = SourceAddressWrite {
+            bench.block.source_address_write.value.next = SourceAddressWrite {
                 index: bits(place),
                 valid: place < 15,
                 address: own_address(bits(place)),
                 ..SourceAddressWrite::default()
             };
-            bench.block.source_address_write_valid.next = true;
+            bench.block.source_address_write.valid.next = true;
             bench.tick();
         }
-        bench.block.source_address_write_valid.next = false;
+        bench.block.source_address_write.valid.next = false;
         World {
             bench,
             random: random(),
@@ -659,8 +659,8 @@ impl World {
         }
 
         // The timer is set in the cycle after a change.
-        if block.timer_set_valid.val() {
-            let set = block.timer_set.val();
+        if block.timer_set.valid.val() {
+            let set = block.timer_set.value.val();
             let index = set.queue_pair.to_u64() as usize;
             let order = set.order;
             let found = (order.kind, order.una_psn.to_u64(), order.attempt.to_u64());
@@ -685,7 +685,7 @@ impl World {
             self.closed.extend(retired.is_closed.then_some((index, retired.generation)));
         }
         self.epochs.extend(retires.map(|(index, retired)| (index, retired.epoch.to_u64())));
-        let freed = block.freed_valid.val().then(|| block.freed.val().to_u64() as usize + HOMES);
+        let freed = block.freed.valid.val().then(|| block.freed.value.val().to_u64() as usize + HOMES);
 
         if has_event {
             let event = self.events_offered.pop_front().unwrap();

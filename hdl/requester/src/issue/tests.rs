@@ -362,7 +362,7 @@ fn messages_are_written_into_the_pool_and_sent_in_order() {
                 assert_eq!(command, expected);
             }
             let block = &bench.block;
-            assert_eq!(block.issued_psn_valid.val().then(|| block.issued_psn.val()), issued_psn);
+            assert_eq!(block.issued_psn.valid.val().then(|| block.issued_psn.value.val()), issued_psn);
             let IssuedWrite { queue_pair, issued, valid } = block.issued.val();
             issued_psn = valid.then(|| IssuedPsn { queue_pair, psn: next_psns[written] });
             retransmissions += usize::from(block.counts.val().packets_retransmitted);

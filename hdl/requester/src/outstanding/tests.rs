@@ -23,9 +23,9 @@ fn reads_see_the_writes_of_earlier_cycles() {
         let block = &mut bench.block;
         let queue_pair = |random: &mut _| bits(0x3fe + Rng::random_range(random, 0..2));
         let place = |random: &mut _| bits(0x3fff - Rng::random_range(random, 0..16));
-        block.link.next =
+        block.link.value.next =
             Link { block: bits(0x7ff - random.random_range(0..3)), next: Stimulus::sample(&mut random) };
-        block.link_valid.next = random.random();
+        block.link.valid.next = random.random();
         block.begun.next.queue_pair = queue_pair(&mut random);
         block.begun.next.begun = Begun { count: Stimulus::sample(&mut random), is_held: random.random() };
         block.begun.next.valid = random.random();
@@ -83,9 +83,9 @@ fn reads_see_the_writes_of_earlier_cycles() {
         };
         block.retired_write.next.valid = random.random();
         block.free.ready.next = random.random_bool(0.5);
-        block.freed_valid.next = !taken.is_empty() && random.random_bool(0.4);
-        if block.freed_valid.next {
-            block.freed.next = taken.swap_remove(random.random_range(0..taken.len()));
+        block.freed.valid.next = !taken.is_empty() && random.random_bool(0.4);
+        if block.freed.valid.next {
+            block.freed.value.next = taken.swap_remove(random.random_range(0..taken.len()));
         }
         bench.settle();
         let block = &bench.block;
@@ -94,8 +94,8 @@ fn reads_see_the_writes_of_earlier_cycles() {
             assert!(free.remove(&number.to_u64()), "block {number:?} is free");
             taken.push(number);
         }
-        if block.freed_valid.val() {
-            free.insert(block.freed.val().to_u64());
+        if block.freed.valid.val() {
+            free.insert(block.freed.value.val().to_u64());
         }
         let PoolRead { queue_pair: asked, pool_slot: place, .. } = block.pool_read.val();
         let expected = (
@@ -105,8 +105,8 @@ fn reads_see_the_writes_of_earlier_cycles() {
             issued.get(&asked.to_u64()).copied(),
             retired.get(&block.retired_read.val().queue_pair.to_u64()).copied().unwrap_or_default(),
         );
-        if block.link_valid.val() {
-            links.insert(block.link.val().block.to_u64(), block.link.val().next);
+        if block.link.valid.val() {
+            links.insert(block.link.value.val().block.to_u64(), block.link.value.val().next);
         }
         let written = block.begun.val();
         if written.valid {

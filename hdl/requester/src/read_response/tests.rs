@@ -254,9 +254,9 @@ impl World {
         let slot = pair.slot;
         pair.slot = (slot + 1) % READS_MAX as u64;
         let block = &mut self.bench.block;
-        block.read.next = record;
+        block.read.value.next = record;
         block.read_place.next = read_place(pair.event.read_share, bits(slot));
-        block.read_valid.next = true;
+        block.read.valid.next = true;
         let opened = IssuedRead {
             queue_pair: bits(pair.index as u64),
             generation,
@@ -562,7 +562,7 @@ impl World {
             self.takes_response(response);
         }
         self.bench.tick();
-        self.bench.block.read_valid.next = false;
+        self.bench.block.read.valid.next = false;
         if let Some((number, opened, read)) = self.written.take() {
             self.reads_offered.push_back((number, opened.generation.to_u64() as u8, Some(read)));
             self.opened.push(opened);

@@ -279,15 +279,15 @@ impl World {
             pace: 1,
         };
         world.bench.block.enable.next = true;
-        world.bench.block.source_address_write.next = SourceAddressWrite {
+        world.bench.block.source_address_write.value.next = SourceAddressWrite {
             index: bits(OWN_PLACE),
             valid: true,
             address: bits(OWN_ADDRESS),
             ..SourceAddressWrite::default()
         };
-        world.bench.block.source_address_write_valid.next = true;
+        world.bench.block.source_address_write.valid.next = true;
         world.bench.tick();
-        world.bench.block.source_address_write_valid.next = false;
+        world.bench.block.source_address_write.valid.next = false;
         (0..world.pairs.len()).for_each(|index| world.start(index));
         // The sweep; nothing is taken in it.
         (0..1200).for_each(|_| world.step());
@@ -872,20 +872,20 @@ impl World {
         } else {
             None
         };
-        block.send_posted_valid.next = doorbell.is_some();
+        block.send_posted.valid.next = doorbell.is_some();
         if let Some((number, producer)) = doorbell {
-            block.send_posted.next.queue_pair = bits(number as u64);
-            block.send_posted.next.producer_index = bits(producer.into());
+            block.send_posted.value.next.queue_pair = bits(number as u64);
+            block.send_posted.value.next.producer_index = bits(producer.into());
         }
-        block.wqe_slot_valid.next = false;
+        block.wqe_slot.valid.next = false;
         if self.reads.front().is_some_and(|read| read.0 <= self.cycle) {
             let (_, address, last) = self.reads.pop_front().expect("it is there");
             let data = slot_bits(self.memory.get(&address).unwrap_or(&[0; 64]));
             let is_first = address >> 24 == self.pairs[0].ring() >> 24;
             self.read_fails |= is_first && random.random_bool(self.error_rate / 4.0);
             let error = self.read_fails && is_first;
-            block.wqe_slot.next = Slot { data, last, error };
-            block.wqe_slot_valid.next = true;
+            block.wqe_slot.value.next = Slot { data, last, error };
+            block.wqe_slot.valid.next = true;
         }
         if self.answers.front().is_some_and(|answer| answer.0 <= self.cycle) {
             let answer = self.answers.pop_front().expect("it is there");

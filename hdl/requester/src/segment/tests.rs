@@ -618,7 +618,7 @@ impl World {
         if takes && block.checked.beat.val().header.ends_burst {
             self.charge = block.checked.beat.val().plan.charge;
         }
-        if takes && block.read_valid.val() {
+        if takes && block.read.valid.val() {
             let item = block.checked.beat.val();
             assert!(item.kind.is_read && block.read_place.val() == item.plan.read_place);
             let record = ReadRecord {
@@ -630,10 +630,10 @@ impl World {
                 first: item.first,
                 second: second_sge(item.tail),
             };
-            assert_eq!(block.read.val(), record);
+            assert_eq!(block.read.value.val(), record);
             self.reads[0] += 1;
         } else {
-            assert!(!block.read_valid.val());
+            assert!(!block.read.valid.val());
         }
         let pair_of = |pairs: &[Pair], index: Bits<QUEUE_PAIR_BITS>| {
             pairs.iter().position(|pair| index == pair.index as u64).unwrap()

@@ -230,8 +230,8 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 _ => random.random_range(0..=room.min(20)),
             };
             let rings = random.random_bool(0.1);
-            bench.block.posted_valid.next = rings;
-            bench.block.posted.next = SendsPosted {
+            bench.block.posted.valid.next = rings;
+            bench.block.posted.value.next = SendsPosted {
                 queue_pair: bits(posted as u64),
                 producer_index: bits(queue.producer.wrapping_add(step).into()),
             };
@@ -358,9 +358,9 @@ fn a_burst_takes_four_cycles() {
     bench.block.enable.next = true;
     bench.block.bursts.ready.next = true;
     bench.block.again.ready.next = true;
-    bench.block.posted.next = SendsPosted { queue_pair: bits(0), producer_index: bits(500) };
+    bench.block.posted.value.next = SendsPosted { queue_pair: bits(0), producer_index: bits(500) };
     for cycle in 0..260 {
-        bench.block.posted_valid.next = cycle == 10;
+        bench.block.posted.valid.next = cycle == 10;
         setup.drive(&mut bench.block.setup, &mut random);
         if cycle == 20 {
             (0..80).for_each(|_| schedule.push(Stimulus::from_number(&0u8.into())));

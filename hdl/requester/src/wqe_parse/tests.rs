@@ -681,7 +681,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         {
             wakes.push(bits((FIRST + number) as u64));
         }
-        assert_eq!(block.link_valid.val().then(|| block.link.val()), expected.link);
+        assert_eq!(block.link.valid.val().then(|| block.link.value.val()), expected.link);
         assert_eq!(block.free.ready.val(), expected.takes_free);
         if let Some(link) = expected.link {
             links.insert(link.block.to_u64(), link.next.to_u64());

@@ -70,7 +70,7 @@ impl World {
             self.released.sample(&bench.block.release);
             self.notices.sample(&bench.block.failure);
             bench.tick();
-            bench.block.read_closed_valid.next = false;
+            bench.block.read_closed.valid.next = false;
         }
     }
 
@@ -138,8 +138,8 @@ impl World {
     /// The last response of a READ is on its way.
     fn close(&mut self) {
         let closed = ReadClosed { queue_pair: bits(QUEUE_PAIR), generation: bits(3) };
-        self.bench.block.read_closed.next = closed;
-        self.bench.block.read_closed_valid.next = true;
+        self.bench.block.read_closed.value.next = closed;
+        self.bench.block.read_closed.valid.next = true;
         self.run(40);
     }
 
@@ -410,8 +410,9 @@ fn a_burst_of_failed_writes_loses_no_end_of_a_read() {
         world.failures.push(other);
     }
     for _ in 0..count {
-        world.bench.block.read_closed.next = ReadClosed { queue_pair: bits(QUEUE_PAIR), generation: bits(3) };
-        world.bench.block.read_closed_valid.next = true;
+        world.bench.block.read_closed.value.next =
+            ReadClosed { queue_pair: bits(QUEUE_PAIR), generation: bits(3) };
+        world.bench.block.read_closed.valid.next = true;
         world.run(3);
     }
     assert_eq!(world.sent(), []);

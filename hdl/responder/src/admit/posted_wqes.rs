@@ -15,7 +15,7 @@
 //! 2. The event of a limit is raised once for each setting, as soon as there is room for its notice
 //!    (protocol 4.5).
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{RegisterSlice, StreamTx};
+use rnic_blocks::stream::{RegisterSlice, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::{ReceivesPosted, own_ring, shared_ring};
 use rnic_messages::setup::{SrqLimitNotice, SrqSetup, SrqSetupKind};
@@ -49,9 +49,7 @@ fn is_below_limit(posted: Bits<WORK_INDEX_BITS>, limit: Bits<WORK_INDEX_BITS>, h
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct PostedWqes {
     /// From the doorbells.
-    pub receive_posted: Signal<In, ReceivesPosted>,
-    /// `receive_posted` is valid; it is taken in any case.
-    pub receive_posted_valid: Signal<In, Bit>,
+    pub receive_posted: ValidRx<ReceivesPosted>,
 
     /// `queue_pair` is asked for.
     pub asks: Signal<In, Bit>,
@@ -150,8 +148,8 @@ impl Logic for PostedWqes {
         self.srq_consumed.write_address.next = select(takes_srq_wqe, srq, setup.srq);
         self.srq_consumed.write_data.next =
             select(takes_srq_wqe, srq_consumed + 1, bits::<WORK_INDEX_BITS>(0));
-        let posted = self.receive_posted.val();
-        let rings = self.receive_posted_valid.val();
+        let posted = self.receive_posted.value.val();
+        let rings = self.receive_posted.valid.val();
         self.producers.write_enable.next = rings || self.empties.val() || restarts_srq;
         self.producers.write_address.next = if rings {
             posted.ring

@@ -90,8 +90,8 @@ fn a_queue_pair_fails_once_and_then_its_wqes_are_flushed() {
             answers.sample(&bench.block.access_answer);
             place.sample(&bench.block.place);
             reads.sample(&bench.block.read_request);
-            if bench.block.stop_valid.val() {
-                stops.push(bench.block.stop.val());
+            if bench.block.stop.valid.val() {
+                stops.push(bench.block.stop.value.val());
             }
             counts[0] += u64::from(bench.block.counts.val().local_protection);
             counts[1] += u64::from(bench.block.counts.val().requests_after_failure);

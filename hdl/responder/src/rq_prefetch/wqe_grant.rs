@@ -20,7 +20,7 @@ use super::record::{
 };
 use crate::messages::ReceiveWqeRequest;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::StreamRx;
+use rnic_blocks::stream::{StreamRx, ValidTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::is_shared_ring;
 use rnic_messages::sizes::{GENERATION_BITS, sizes};
@@ -157,10 +157,8 @@ pub(super) struct WqeGrant {
     pub may_begin: Signal<In, Bit>,
     /// No request is being looked at; a function of registers.
     pub is_idle: Signal<Out, Bit>,
-    /// A WQE that is not here, and is due to a request.
-    pub demand: Signal<Out, Demand>,
-    /// `demand` is valid; a function of registers.
-    pub demand_valid: Signal<Out, Bit>,
+    /// A WQE that is not here, and is due to a request; a function of registers.
+    pub demand: ValidTx<Demand>,
     /// The answer; combinational from `link`.
     pub answer: Signal<Out, Answer>,
     /// What was given; combinational from `link`.
@@ -213,8 +211,9 @@ impl Logic for WqeGrant {
         self.grant.d.next = grant_after(grant, begins, decision.turns);
         let answers = decision.is_stale || decision.grants || decision.is_absent;
         self.request.ready.next = answers;
-        self.demand_valid.next = decision.is_absent && !compared.is_held;
-        self.demand.next = Demand { ring: request.ring, generation: life.generation, index: taken.index };
+        self.demand.valid.next = decision.is_absent && !compared.is_held;
+        self.demand.value.next =
+            Demand { ring: request.ring, generation: life.generation, index: taken.index };
 
         let turned = grant == Grant::Turn;
         let line = select(turned, self.link.val(), taken.line);

@@ -14,7 +14,7 @@
 use super::record::{Answer, Arrival, Draft, Fetch, LINE_BITS, PLACE_BITS};
 use crate::messages::{ANSWER_COUNT_BITS, ReceiveWqe};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::stream::{Fifo, RegisterSlice, StreamTx};
+use rnic_blocks::stream::{Fifo, RegisterSlice, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::sizes::{SPAN_BITS, sizes};
@@ -52,10 +52,8 @@ pub(crate) const READ_COUNT_BITS: usize = 7;
 #[clocked(reset)]
 #[derive(LogicBlock, Registers, Construct)]
 pub(super) struct WqeLines {
-    /// WQEs are to be read in this cycle; only if `may_fetch` is high.
-    pub fetch_valid: Signal<In, Bit>,
-    /// Where they go.
-    pub fetch: Signal<In, Fetch>,
+    /// WQEs to read, and where they go; only if `may_fetch` is high.
+    pub fetch: ValidRx<Fetch>,
     /// Where they are.
     pub draft: Signal<In, Draft>,
     /// There is room for a fetch; a function of registers.
@@ -63,9 +61,7 @@ pub(super) struct WqeLines {
     /// To the host, 64 to 256 bytes at a multiple of 64; registered.
     pub read: StreamTx<HostSpan>,
     /// From the host, in the order of the reads.
-    pub slot: Signal<In, Slot>,
-    /// `slot` is valid; it is taken in any case.
-    pub slot_valid: Signal<In, Bit>,
+    pub slot: ValidRx<Slot>,
     /// A read completes; combinational from `slot`.
     pub arrival: Signal<Out, Arrival>,
     /// The answer to a request.
@@ -114,7 +110,7 @@ impl Logic for WqeLines {
         self.fetching.next = self.fetch_queue.level.val();
 
         // The address is computed a cycle later.
-        let fetch_valid = self.fetch_valid.val();
+        let fetch_valid = self.fetch.valid.val();
         let is_waiting = self.is_waiting.q.val();
         self.may_fetch.next = !is_waiting && self.fetch_queue.rx.ready.val();
         if fetch_valid {
@@ -122,13 +118,13 @@ impl Logic for WqeLines {
         }
         self.is_waiting.d.next = fetch_valid || (is_waiting && !self.reads.rx.ready.val());
         self.reads.rx.offer(is_waiting, span_of(self.waiting.q.val()));
-        self.fetch_queue.rx.offer(fetch_valid, self.fetch.val());
+        self.fetch_queue.rx.offer(fetch_valid, self.fetch.value.val());
         self.fetches_now.d.next = fetch_valid;
         self.fetches.next = self.fetches_now.q.val();
 
         // Slots from the host.
-        let slot = self.slot.val();
-        let arrives = self.slot_valid.val();
+        let slot = self.slot.value.val();
+        let arrives = self.slot.valid.val();
         let completes = arrives && slot.last;
         let fetch = self.fetch_queue.tx.beat.val();
         let arrived_count = self.arrived_count.q.val();

@@ -203,12 +203,12 @@ impl World {
         self.results.drive(&mut block.result, random);
         let is_due = |line: &VecDeque<Access>| line.front().is_some_and(|access| access.due <= cycle);
         let read = is_due(&self.reading).then(|| self.reading.pop_front().expect("it is there"));
-        block.word_valid.next = read.is_some();
+        block.word.valid.next = read.is_some();
         if let Some(read) = read {
             self.busy.get_mut(&read.address).and_then(VecDeque::back_mut).expect("it was read").ended =
                 Some(cycle);
             let word = if read.fails { random.random() } else { read.data };
-            block.word.next = HostWord { data: bits(word), error: read.fails };
+            block.word.value.next = HostWord { data: bits(word), error: read.fails };
         }
         let write = is_due(&self.writing).then(|| self.writing.pop_front().expect("it is there"));
         block.write_done.next = write.is_some();

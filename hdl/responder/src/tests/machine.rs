@@ -172,16 +172,16 @@ impl Machine {
         let mut bench = Box::new(bench);
         bench.block.enable.next = true;
         for place in 0..16 {
-            bench.block.source_address_write.next = SourceAddressWrite {
+            bench.block.source_address_write.value.next = SourceAddressWrite {
                 index: bits(place.into()),
                 valid: place < 15,
                 address: BigUint::from(own_address(place)).into(),
                 ..SourceAddressWrite::default()
             };
-            bench.block.source_address_write_valid.next = true;
+            bench.block.source_address_write.valid.next = true;
             bench.tick();
         }
-        bench.block.source_address_write_valid.next = false;
+        bench.block.source_address_write.valid.next = false;
         let mut machine = Machine {
             bench,
             random: random(),
@@ -329,25 +329,25 @@ impl Machine {
         block.gather.ready.next &= !self.holds_gather;
         // The host returns a word in the next cycle, and finishes a write as fast.
         let read = self.words_read.pop_front();
-        block.atomics_word_valid.next = read.is_some();
+        block.atomics_word.valid.next = read.is_some();
         if let Some(address) = read {
             let data = self.words.get(&address).copied().unwrap_or_default();
-            block.atomics_word.next = HostWord { data: bits(data), error: false };
+            block.atomics_word.value.next = HostWord { data: bits(data), error: false };
         }
         let written = self.words_written.pop_front();
         block.atomics_done.next = written.is_some();
         if let Some(write) = written {
             self.words.insert(write.address.to_u64(), write.data.to_u64());
         }
-        block.read_closed_valid.next = self.closed.is_some();
-        block.read_closed.next = self.closed.take().unwrap_or_default();
-        block.receive_slot_valid.next = slots && !self.slots.is_empty();
+        block.read_closed.valid.next = self.closed.is_some();
+        block.read_closed.value.next = self.closed.take().unwrap_or_default();
+        block.receive_slot.valid.next = slots && !self.slots.is_empty();
         if slots && let Some(slot) = self.slots.pop_front() {
-            block.receive_slot.next = slot;
+            block.receive_slot.value.next = slot;
         }
-        block.receive_posted_valid.next = posts.is_some();
+        block.receive_posted.valid.next = posts.is_some();
         if let Some((index, producer)) = posts {
-            block.receive_posted.next =
+            block.receive_posted.value.next =
                 ReceivesPosted { ring: bits(index.into()), producer_index: bits(producer.into()) };
         }
         let ports =

@@ -561,7 +561,7 @@ impl World {
         let withdrawn = self.withdrawn.sample(&block.withdrawn);
         self.duplicates[0] += u64::from(block.counts.val().duplicate_request);
         self.duplicates[1] += u64::from(block.counts.val().duplicate_dropped);
-        let served = block.served_valid.val().then(|| block.served.val());
+        let served = block.served.valid.val().then(|| block.served.value.val());
         // While an event is on its way, they are those of the life before it.
         let is_told = |served: &ReadsServed| !self.commanded.contains(&(served.queue_pair.to_u64() as u16));
         if let Some(served) = served.filter(is_told) {

@@ -380,12 +380,12 @@ impl Machine {
         block.receive_read.ready.next &= !self.holds_reads;
         self.entries.drive(&mut block.wqe, random);
         block.wqe.ready.next &= takes;
-        block.receive_posted_valid.next = bell.is_some();
+        block.receive_posted.valid.next = bell.is_some();
         let (ring, producer) = bell.unwrap_or_default();
-        block.receive_posted.next =
+        block.receive_posted.value.next =
             ReceivesPosted { ring: bits(ring.into()), producer_index: bits(producer.into()) };
-        block.receive_slot_valid.next = slot.is_some();
-        block.receive_slot.next = slot.unwrap_or_default();
+        block.receive_slot.valid.next = slot.is_some();
+        block.receive_slot.value.next = slot.unwrap_or_default();
         bench.settle();
         let block = &bench.block;
         self.setup.sample(&block.setup);

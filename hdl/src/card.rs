@@ -23,7 +23,7 @@
 //! place returns a `ResponseNotice` when the data is in host memory. The events of all parts go to
 //! [`event_counters`](crate::event_counters), whose counts control reads, and the levels of their pools to
 //! [`pool_levels`](crate::pool_levels).
-use crate::config::{BUFFERS_KIB, Config, WIDTHS_BITS};
+use crate::config::Config;
 use crate::event_counters::EventCounters;
 use crate::pool_levels::PoolLevels;
 use crate::stack::{self, Build, Clocks};
@@ -64,7 +64,7 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 /// Parts of the card that must be empty for it to be drained.
 const DRAINED_PARTS: usize = 8;
 
-/// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the
+/// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds up to `2^ADDRESS` beats, the
 /// buffer of host read data `2^CHUNK`, the buffer of payload to send `2^PAYLOAD`, each clock-domain crossing `2^CROSSING`; `COUNT`,
 /// `CHUNKS`, `PAYLOADS` and `CROSSINGS` are one more than these.
 #[derive(LogicBlock, Registers, Construct)]
@@ -531,37 +531,21 @@ impl<
 /// # Panics
 /// If the configuration was not checked.
 pub fn generate(config: &Config) -> Result<Design, GenerateError> {
-    stack::run(builder(config.datapath.width_bits, config.receive.buffer_kib), config)
+    stack::run(builder(config.datapath.width_bits), config)
 }
 
-/// Selects the card of a width and a buffer size. Widths and depths are const parameters, so every card that
-/// can be configured is compiled. The buffers of host read data and of payload to send have 32 KiB each.
-const fn builder(width_bits: u32, buffer_kib: u32) -> Build {
-    match (width_bits, buffer_kib) {
-        (64, 32) => build::<64, 4, 8, 6, 12, 13, 12, 13, 12, 13, 7, 8>,
-        (64, 64) => build::<64, 4, 8, 6, 13, 14, 12, 13, 12, 13, 7, 8>,
-        (64, 128) => build::<64, 4, 8, 6, 14, 15, 12, 13, 12, 13, 7, 8>,
-        (128, 32) => build::<128, 5, 16, 5, 11, 12, 11, 12, 11, 12, 7, 8>,
-        (128, 64) => build::<128, 5, 16, 5, 12, 13, 11, 12, 11, 12, 7, 8>,
-        (128, 128) => build::<128, 5, 16, 5, 13, 14, 11, 12, 11, 12, 7, 8>,
-        (256, 32) => build::<256, 6, 32, 4, 10, 11, 10, 11, 10, 11, 7, 8>,
-        (256, 64) => build::<256, 6, 32, 4, 11, 12, 10, 11, 10, 11, 7, 8>,
-        (256, 128) => build::<256, 6, 32, 4, 12, 13, 10, 11, 10, 11, 7, 8>,
-        (512, 32) => build::<512, 7, 64, 3, 9, 10, 9, 10, 9, 10, 6, 7>,
-        (512, 64) => build::<512, 7, 64, 3, 10, 11, 9, 10, 9, 10, 6, 7>,
-        (512, 128) => build::<512, 7, 64, 3, 11, 12, 9, 10, 9, 10, 6, 7>,
+/// Selects the card of a width, with the largest receive buffers: how much of them it has is one of the sizes. Widths and depths
+/// are const parameters, so every width that can be configured is compiled. The buffers of host read data and of payload to send
+/// have 32 KiB each.
+fn builder(width_bits: u32) -> Build {
+    match width_bits {
+        64 => build::<64, 4, 8, 6, 14, 15, 12, 13, 12, 13, 7, 8>,
+        128 => build::<128, 5, 16, 5, 13, 14, 11, 12, 11, 12, 7, 8>,
+        256 => build::<256, 6, 32, 4, 12, 13, 10, 11, 10, 11, 7, 8>,
+        512 => build::<512, 7, 64, 3, 11, 12, 9, 10, 9, 10, 6, 7>,
         _ => panic!("the configuration was not checked"),
     }
 }
-
-/// Every choice that a configuration has is compiled.
-const _: () = {
-    let mut choice = 0;
-    while choice < WIDTHS_BITS.len() * BUFFERS_KIB.len() {
-        builder(WIDTHS_BITS[choice / BUFFERS_KIB.len()], BUFFERS_KIB[choice % BUFFERS_KIB.len()]);
-        choice += 1;
-    }
-};
 
 fn build<
     const DATA: usize,

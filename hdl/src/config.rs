@@ -28,7 +28,9 @@ const HARD_MAC_HZ: u64 = 322_265_625;
 /// Line rate from which on a MAC is one of those, unless the configuration says otherwise.
 const HARD_MAC_GBPS: u32 = 40;
 /// Allowed sizes of each receive buffer, in KiB.
-pub const BUFFERS_KIB: [u32; 3] = [32, 64, 128];
+pub const BUFFERS_KIB: std::ops::RangeInclusive<u32> = 8..=1 << (Sizes::LARGEST.receive_bytes - 10);
+/// Allowed numbers of packets in each receive buffer.
+pub const BUFFERED_PACKETS: std::ops::RangeInclusive<u32> = 16..=1 << Sizes::LARGEST.receive_packets;
 /// Names and texts of the presets: one for each width of [`WIDTHS_BITS`], with the largest tables, then by size.
 const PRESETS: [(&str, &str); 8] = [
     ("w64", include_str!("../../configs/w64.toml")),
@@ -98,8 +100,15 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receive {
-    /// Payload that each of the two buffers holds, in KiB: one of [`BUFFERS_KIB`].
+    /// Payload that each of the two buffers holds, in KiB: a power of two within [`BUFFERS_KIB`].
     pub buffer_kib: u32,
+    /// Packets that each of them holds: a power of two within [`BUFFERED_PACKETS`], the most if it is not given.
+    #[serde(default = "most_packets")]
+    pub packets: u32,
+}
+
+fn most_packets() -> u32 {
+    *BUFFERED_PACKETS.end()
 }
 
 /// How many objects the card has, each a power of two, and the most that can be built where it is not given. Lines of receive WQEs
@@ -229,10 +238,10 @@ impl Config {
             )
         })?;
         self.check_mac_clock()?;
-        let size = self.receive.buffer_kib;
-        require("receive.buffer_kib", size, BUFFERS_KIB.contains(&size), || list(&BUFFERS_KIB))?;
-        let tables = &self.tables;
+        let (receive, tables) = (&self.receive, &self.tables);
         for (setting, value, allowed) in [
+            ("receive.buffer_kib", receive.buffer_kib, BUFFERS_KIB),
+            ("receive.packets", receive.packets, BUFFERED_PACKETS),
             ("tables.queue_pairs", tables.queue_pairs, QUEUE_PAIRS),
             ("tables.completion_queues", tables.completion_queues, COMPLETION_QUEUES),
             ("tables.shared_receive_queues", tables.shared_receive_queues, SHARED_RECEIVE_QUEUES),
@@ -249,7 +258,7 @@ impl Config {
         Ok(())
     }
 
-    /// The sizes of the tables, for the generator.
+    /// The sizes of tables and buffers, for the generator.
     pub fn sizes(&self) -> Sizes {
         let log2 = |count: u32| count.ilog2() as usize;
         Sizes {
@@ -261,6 +270,8 @@ impl Config {
             page_entries: log2(self.tables.page_entries),
             address_handles: log2(self.tables.address_handles),
             read_slots: log2(self.tables.read_slots),
+            receive_bytes: 10 + log2(self.receive.buffer_kib),
+            receive_packets: log2(self.receive.packets),
         }
     }
 

@@ -81,6 +81,10 @@ pub struct Sizes {
     pub address_handles: usize,
     /// READ slots that all queue pairs share as requesters, and as many as responders: 4 to [`READ_POOL_BITS`].
     pub read_slots: usize,
+    /// Bytes of payload in each receive buffer: 13 to 17.
+    pub receive_bytes: usize,
+    /// Packets in each receive buffer: 4 to 9.
+    pub receive_packets: usize,
 }
 
 impl Sizes {
@@ -94,6 +98,8 @@ impl Sizes {
         page_entries: PAGE_ENTRY_BITS,
         address_handles: ADDRESS_HANDLE_BITS,
         read_slots: READ_POOL_BITS,
+        receive_bytes: 17,
+        receive_packets: 9,
     };
 
     /// Calls `make`, for which [`sizes`] are these.

@@ -31,10 +31,20 @@ use rnic_blocks::stream::{Beat, Fifo, PacketFifo, StreamTx, ValidRx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::receive::{ROOM_BITS, ROOM_UNIT_LOG2};
-use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS, sizes};
 
 /// Payload of the largest packet: PMTU 4096.
 const PAYLOAD_BYTES_MAX: usize = 4096;
+
+/// log2 of the beats in a receive buffer of the card that is made, if it has room for `2^address`.
+pub(super) fn beats_log2(address: usize, bytes: usize) -> usize {
+    address.min(sizes().receive_bytes + 1 - bytes)
+}
+
+/// log2 of the packets in such a buffer, if it has room for `2^tokens`.
+pub(super) fn packets_log2(tokens: usize) -> usize {
+    tokens.min(sizes().receive_packets)
+}
 
 /// Payload of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -45,7 +55,7 @@ pub struct Payload {
     pub bytes: Bits<SPAN_BITS>,
 }
 
-/// A buffer of `2^ADDRESS` beats and `2^TOKENS` packets.
+/// A buffer of up to `2^ADDRESS` beats and `2^TOKENS` packets: as many as the card that is made has.
 ///
 /// `COUNT` is `ADDRESS + 1`, and `TOKEN_COUNT` is `TOKENS + 1`.
 #[clocked(reset = "forgets all packets")]
@@ -91,10 +101,12 @@ pub struct PacketBuffer<
     /// Packets more for whose tokens there is room; a function of registers.
     pub free_packets: Signal<Out, Bits<PACKETS_BITS>>,
 
-    #[init(PacketFifo::new(Storage::Block))]
+    #[init(PacketFifo::new(Storage::Block).with_beats_log2(beats_log2(ADDRESS, BYTES)))]
     beats: PacketFifo<Bits<DATA>, ADDRESS, COUNT>,
+    #[init(Fifo::default().with_beats_log2(packets_log2(TOKENS)))]
     tokens: Fifo<PacketToken, TOKENS, TOKEN_COUNT>,
     /// Of packets with payload.
+    #[init(Fifo::default().with_beats_log2(packets_log2(TOKENS)))]
     lengths: Fifo<Payload, TOKENS, TOKEN_COUNT>,
     /// Of the packet that leaves: index of its last byte, counted from the beat that leaves.
     last_byte: DFF<Bits<13>>,
@@ -102,6 +114,10 @@ pub struct PacketBuffer<
     leaving: DFF<Payload>,
     releases_held: Reg<Bit>,
     released_held: DFF<Payload>,
+    #[init(beats_log2(ADDRESS, BYTES))]
+    _beats_log2: usize,
+    #[init(packets_log2(TOKENS))]
+    _packets_log2: usize,
 }
 
 impl<
@@ -133,9 +149,9 @@ impl<
 
         self.beats_used.next = self.beats.level.val();
         self.packets.next = self.tokens.level.val();
-        self.free_packets.next = bits::<PACKETS_BITS>(1 << TOKENS)
+        self.free_packets.next = bits::<PACKETS_BITS>(1 << self._packets_log2)
             - bit_cast::<PACKETS_BITS, TOKEN_COUNT>(self.tokens.level.val());
-        let free_beats = bits::<32>(1 << ADDRESS) - bit_cast::<32, COUNT>(self.beats.level.val());
+        let free_beats = bits::<32>(1 << self._beats_log2) - bit_cast::<32, COUNT>(self.beats.level.val());
         self.room.next = (free_beats >> Self::UNIT_BEATS_LOG2).get_bits::<ROOM_BITS>(0);
 
         // In: payload at once, token and length when the frame is accepted.
@@ -193,12 +209,15 @@ mod tests {
     use num_bigint::BigUint;
     use rand::Rng;
     use rnic_blocks::bench::{Bench, Sink, Stalls, Stimulus, frames_of, random};
+    use rnic_messages::sizes::Sizes;
     use std::collections::VecDeque;
 
-    type Small = PacketBuffer<64, 4, 9, 10, 2, 3>;
+    /// It could have more than the 512 beats and four packets of the tests.
+    type Small = PacketBuffer<64, 4, 11, 12, 3, 4>;
 
     fn bench() -> Bench<Small> {
-        Bench::clocked(Small::default(), |block| &mut block.clock).in_lock_step()
+        let sizes = Sizes { receive_bytes: 12, receive_packets: 2, ..Sizes::LARGEST };
+        Bench::clocked(sizes.make(Small::default), |block| &mut block.clock).in_lock_step()
     }
 
     /// What goes in: payload, and whether it is good.

@@ -67,9 +67,9 @@ pub struct FreeCells<const CELL: usize> {
     pub after: Signal<Out, Bits<CELL>>,
 
     /// The links twice, since packets and free cells are followed at the same time.
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(count.next_power_of_two().ilog2() as usize))]
     free_links: Memory<Bits<CELL>, CELL>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(count.next_power_of_two().ilog2() as usize))]
     packet_links: Memory<Bits<CELL>, CELL>,
     first_free: Reg<Bits<CELL>>,
     packet_start: Reg<Bits<CELL>>,

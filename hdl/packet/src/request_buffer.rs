@@ -30,6 +30,7 @@
 //!
 //! Each packet with payload must be asked for once, with its first cell and its length. Refuses less room than two packets of the
 //! largest PMTU. A full buffer drops whole frames (design decision 3).
+use super::buffer::{beats_log2, packets_log2};
 use super::entry_share::PACKETS_BITS;
 use super::free_cells::FreeCells;
 use rnic_blocks::memory::{Memory, Storage};
@@ -47,26 +48,26 @@ const PLACE_BITS: usize = 4;
 const REFERENCES: usize = 4;
 const REFERENCE_COUNT: usize = REFERENCES + 1;
 
-/// log2 of the bytes in `2^address` beats.
-const fn buffer_bytes_log2(address: usize, bytes: usize) -> usize {
-    address + bytes - 1
+/// log2 of the bytes in `2^beats_log2` beats.
+const fn buffer_bytes_log2(beats_log2: usize, bytes: usize) -> usize {
+    beats_log2 + bytes - 1
 }
 
 /// log2 of the bytes of a cell. Small buffers have cells of 64 bytes if that is two beats, so that few bytes of many short
 /// packets are lost.
-const fn cell_bytes_log2(address: usize, bytes: usize) -> usize {
-    let is_small = buffer_bytes_log2(address, bytes) <= 15 && bytes < 7;
+const fn cell_bytes_log2(beats_log2: usize, bytes: usize) -> usize {
+    let is_small = buffer_bytes_log2(beats_log2, bytes) <= 15 && bytes < 7;
     if is_small { ROOM_UNIT_LOG2 - 1 } else { ROOM_UNIT_LOG2 }
 }
 
 /// log2 of the beats of a cell: two at least, so that its link is read before it is needed.
-const fn cell_beats_log2(address: usize, bytes: usize) -> usize {
-    cell_bytes_log2(address, bytes) + 1 - bytes
+const fn cell_beats_log2(beats_log2: usize, bytes: usize) -> usize {
+    cell_bytes_log2(beats_log2, bytes) + 1 - bytes
 }
 
 /// Number of cells.
-const fn cell_count(address: usize, bytes: usize) -> u64 {
-    1 << (address - cell_beats_log2(address, bytes))
+const fn cell_count(beats_log2: usize, bytes: usize) -> u64 {
+    1 << (beats_log2 - cell_beats_log2(beats_log2, bytes))
 }
 
 /// What is left to read of a packet.
@@ -118,7 +119,7 @@ fn reading_after(
     }
 }
 
-/// A buffer of `2^ADDRESS` beats and `2^TOKENS` packets; `TOKEN_COUNT` is `TOKENS + 1`.
+/// A buffer of up to `2^ADDRESS` beats and `2^TOKENS` packets: as many as the card that is made has. `TOKEN_COUNT` is `TOKENS + 1`.
 #[clocked(reset = "forgets all packets")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
@@ -165,10 +166,11 @@ pub struct RequestBuffer<
     /// Packets more for whose tokens there is room; a function of registers.
     pub free_packets: Signal<Out, Bits<PACKETS_BITS>>,
 
-    #[init(FreeCells::new(cell_count(ADDRESS, BYTES)))]
+    #[init(FreeCells::new(cell_count(beats_log2(ADDRESS, BYTES), BYTES)))]
     cells: FreeCells<CELL_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).with_words_log2(beats_log2(ADDRESS, BYTES)))]
     beats: Memory<Bits<DATA>, ADDRESS>,
+    #[init(Fifo::default().with_beats_log2(packets_log2(TOKENS)))]
     tokens: Fifo<PacketToken, TOKENS, TOKEN_COUNT>,
     #[init(Fifo::new(Storage::Distributed))]
     references: Fifo<PayloadReference, REFERENCES, REFERENCE_COUNT>,
@@ -188,6 +190,17 @@ pub struct RequestBuffer<
     head_valid: Reg<Bit>,
     head_bytes: DFF<Bits<BYTES>>,
     head_is_last: DFF<Bit>,
+
+    #[init(packets_log2(TOKENS))]
+    _packets_log2: usize,
+    #[init(cell_beats_log2(beats_log2(ADDRESS, BYTES), BYTES))]
+    _cell_beats_log2: usize,
+    /// Cells that packets can have.
+    #[init(cell_count(beats_log2(ADDRESS, BYTES), BYTES) - 1)]
+    _cells: u64,
+    /// log2 of the cells in a unit of room.
+    #[init((ROOM_UNIT_LOG2 - cell_bytes_log2(beats_log2(ADDRESS, BYTES), BYTES)) as u64)]
+    _unit_cells_log2: u64,
 }
 
 impl<
@@ -199,11 +212,6 @@ impl<
 > RequestBuffer<DATA, BYTES, ADDRESS, TOKENS, TOKEN_COUNT>
 {
     const BEAT_BYTES: u64 = DATA as u64 / 8;
-    const CELL_BEATS_LOG2: usize = cell_beats_log2(ADDRESS, BYTES);
-    /// Cells that packets can have.
-    const CELLS: u64 = cell_count(ADDRESS, BYTES) - 1;
-    /// log2 of the cells in a unit of room.
-    const UNIT_CELLS_LOG2: u64 = (ROOM_UNIT_LOG2 - cell_bytes_log2(ADDRESS, BYTES)) as u64;
 }
 
 impl<
@@ -221,11 +229,11 @@ impl<
         StreamRx::link(&mut self.reference, &mut self.references.rx);
 
         self.cells_used.next = self.cells.level.val();
-        let free_cells = bits::<LEVEL_BITS>(Self::CELLS) - self.cells.level.val();
-        self.room_held.d.next = (free_cells >> Self::UNIT_CELLS_LOG2).get_bits::<ROOM_BITS>(0);
+        let free_cells = bits::<LEVEL_BITS>(self._cells) - self.cells.level.val();
+        self.room_held.d.next = (free_cells >> self._unit_cells_log2).get_bits::<ROOM_BITS>(0);
         self.room.next = self.room_held.q.val();
         self.packets.next = self.tokens.level.val();
-        self.free_packets.next = bits::<PACKETS_BITS>(1 << TOKENS)
+        self.free_packets.next = bits::<PACKETS_BITS>(1 << self._packets_log2)
             - bit_cast::<PACKETS_BITS, TOKEN_COUNT>(self.tokens.level.val());
 
         // In: payload at once, into a new cell where one begins; token when the frame is accepted.
@@ -241,13 +249,13 @@ impl<
         self.cells.rollback.next = rollback;
         self.cell.d.next = cell;
         self.beats.write_enable.next = writes && !overflows;
-        self.beats.write_address.next = address_of::<ADDRESS>(cell, place, Self::CELL_BEATS_LOG2);
+        self.beats.write_address.next = address_of::<ADDRESS>(cell, place, self._cell_beats_log2);
         self.beats.write_data.next = self.payload.value.val();
         if commit || rollback {
             self.place.d.next = bits(0);
             self.has_overflowed.d.next = false;
         } else if writes {
-            self.place.d.next = place_after(place, Self::CELL_BEATS_LOG2);
+            self.place.d.next = place_after(place, self._cell_beats_log2);
             self.has_overflowed.d.next = overflows;
         }
         self.fits.next = !overflows && self.tokens.rx.ready.val();
@@ -260,10 +268,10 @@ impl<
         let moves = self.payload_tx.ready.val() || !head_valid;
         let reads = is_reading && moves;
         let is_last = reading.last_byte < Self::BEAT_BYTES;
-        let next_place = place_after(reading.place, Self::CELL_BEATS_LOG2);
+        let next_place = place_after(reading.place, self._cell_beats_log2);
         self.beats.read_enable.next = reads;
         self.beats.read_address.next =
-            address_of::<ADDRESS>(reading.cell, reading.place, Self::CELL_BEATS_LOG2);
+            address_of::<ADDRESS>(reading.cell, reading.place, self._cell_beats_log2);
         self.cells.follows.next = reading.cell;
         self.gives.d.next = reads && (is_last || !next_place.any());
         self.given.d.next = reading.cell;
@@ -278,7 +286,7 @@ impl<
             self.reading.d.next = reading_of(self.references.tx.beat.val());
         } else if moves {
             self.reading.d.next =
-                reading_after(reading, self.cells.after.val(), Self::BEAT_BYTES, Self::CELL_BEATS_LOG2);
+                reading_after(reading, self.cells.after.val(), Self::BEAT_BYTES, self._cell_beats_log2);
         }
         if moves {
             self.head_valid.d.next = is_reading;

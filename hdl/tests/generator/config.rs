@@ -53,13 +53,21 @@ fn a_line_rate_that_the_datapath_cannot_carry_is_refused() {
 }
 
 #[test]
-fn a_buffer_has_one_of_the_sizes_that_are_built() {
-    accepts("buffer_kib = 64", "buffer_kib = 32");
-    accepts("buffer_kib = 64", "buffer_kib = 128");
-    for bad in ["16", "48", "256"] {
-        let message = refusal("buffer_kib = 64", &format!("buffer_kib = {bad}"));
-        assert_eq!(message, format!("setting `receive.buffer_kib` is {bad}; allowed: 32, 64, 128"));
+fn a_receive_buffer_has_a_power_of_two_within_its_range() {
+    for (setting, least, greatest) in [("buffer_kib", 8, 128), ("packets", 16, 512)] {
+        let with = |value: u32| match setting {
+            "packets" => Config::parse(&format!("{GOOD}packets = {value}\n")),
+            _ => Config::parse(&GOOD.replace("buffer_kib = 64", &format!("buffer_kib = {value}"))),
+        };
+        assert!(with(least).is_ok() && with(greatest).is_ok());
+        for bad in [0, least / 2, greatest - 1, 2 * greatest] {
+            let message = with(bad).expect_err("refused").to_string();
+            let allowed = format!("powers of two from {least} to {greatest}");
+            assert_eq!(message, format!("setting `receive.{setting}` is {bad}; allowed: {allowed}"));
+        }
     }
+    let config = Config::parse(GOOD).unwrap();
+    assert_eq!((config.sizes().receive_bytes, config.receive.packets), (16, 512));
 }
 
 /// Tables have the most that can be built where nothing is said, and are refused with the range.
@@ -67,7 +75,8 @@ fn a_buffer_has_one_of_the_sizes_that_are_built() {
 fn tables_have_powers_of_two_within_their_range() {
     let with = |line: &str| Config::parse(&format!("{GOOD}[tables]\n{line}\n"));
     let most = Config::parse(GOOD).unwrap();
-    assert_eq!(most.sizes(), Sizes::LARGEST);
+    let largest = Sizes { receive_bytes: 16, ..Sizes::LARGEST };
+    assert_eq!(most.sizes(), largest);
     assert_eq!(with("queue_pairs = 1024\nregions = 1024").unwrap(), most);
     for (setting, least, greatest) in [
         ("queue_pairs", 16, 1024),
@@ -90,7 +99,7 @@ fn tables_have_powers_of_two_within_their_range() {
     }
     assert!(with("queue_pair = 16").expect_err("refused").to_string().contains("queue_pair"));
     let sizes = with("queue_pairs = 16\nshared_receive_queues = 4").unwrap().sizes();
-    assert_eq!(sizes, Sizes { queue_pairs: 4, shared_receive_queues: 2, ..Sizes::LARGEST });
+    assert_eq!(sizes, Sizes { queue_pairs: 4, shared_receive_queues: 2, ..largest });
 }
 
 /// The presets by size; `large` is that of the widest datapath.

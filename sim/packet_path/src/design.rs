@@ -189,25 +189,17 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
 /// # Panics
 /// If the configuration was not checked.
 pub fn generate(config: &Config) -> Result<Design, GenerateError> {
-    stack::run(builder(config.datapath.width_bits, config.receive.buffer_kib), config)
+    stack::run(builder(config.datapath.width_bits), config)
 }
 
-/// Widths and depths are types, so every packet path that can be chosen is compiled.
-fn builder(width_bits: u32, buffer_kib: u32) -> Build {
-    match (width_bits, buffer_kib) {
-        (64, 32) => build::<64, 4, 8, 12, 13>,
-        (64, 64) => build::<64, 4, 8, 13, 14>,
-        (64, 128) => build::<64, 4, 8, 14, 15>,
-        (128, 32) => build::<128, 5, 16, 11, 12>,
-        (128, 64) => build::<128, 5, 16, 12, 13>,
-        (128, 128) => build::<128, 5, 16, 13, 14>,
-        (256, 32) => build::<256, 6, 32, 10, 11>,
-        (256, 64) => build::<256, 6, 32, 11, 12>,
-        (256, 128) => build::<256, 6, 32, 12, 13>,
-        (512, 32) => build::<512, 7, 64, 9, 10>,
-        (512, 64) => build::<512, 7, 64, 10, 11>,
-        (512, 128) => build::<512, 7, 64, 11, 12>,
-        _ => panic!("the configuration was not checked: {width_bits} bits, {buffer_kib} KiB"),
+/// Widths are types, so every packet path that can be chosen is compiled.
+fn builder(width_bits: u32) -> Build {
+    match width_bits {
+        64 => build::<64, 4, 8, 14, 15>,
+        128 => build::<128, 5, 16, 13, 14>,
+        256 => build::<256, 6, 32, 12, 13>,
+        512 => build::<512, 7, 64, 11, 12>,
+        _ => panic!("the configuration was not checked: {width_bits} bits"),
     }
 }
 
@@ -221,19 +213,4 @@ fn build<
     clocks: Clocks,
 ) -> Result<Design, GenerateError> {
     generate_design(&mut PacketPath::<DATA, BYTES, LANES, ADDRESS, COUNT>::new(clocks.core_khz), TOP)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rnic_hdl::config::{BUFFERS_KIB, WIDTHS_BITS};
-
-    #[test]
-    fn every_choice_of_width_and_buffer_is_built() {
-        for width in WIDTHS_BITS {
-            for size in BUFFERS_KIB {
-                builder(width, size);
-            }
-        }
-    }
 }

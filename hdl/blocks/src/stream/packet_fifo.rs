@@ -27,7 +27,7 @@
 //! 2. Committed packets leave whole and in order; of others, no beat is ever seen.
 //! 3. `fits` is high if all beats of the packet up to now have found room. When it is low, `commit` acts as
 //!    `rollback`, and later packets are not affected.
-//! 4. A packet of up to `2^ADDRESS` beats fits when all before it have left.
+//! 4. A packet of as many beats as the queue has fits when all before it have left.
 //! 5. When `commit` and `rollback` are both high, the packet is rolled back.
 //!
 //! Refuses more than 16 address bits, and `COUNT` other than `ADDRESS + 1`.
@@ -35,7 +35,7 @@ use super::StreamTx;
 use crate::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 
-/// A queue for packets of up to `2^ADDRESS` beats; `COUNT`, the width of its level, is `ADDRESS + 1`.
+/// A queue for packets of up to `2^ADDRESS` beats, or of a smaller power of two; `COUNT`, the width of its level, is `ADDRESS + 1`.
 #[clocked(reset = "empties the queue")]
 #[derive(LogicBlock, Registers, Construct)]
 #[require(COUNT == ADDRESS + 1)]
@@ -65,6 +65,20 @@ pub struct PacketFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     read_pointer: Reg<Bits<COUNT>>,
     has_overflowed: Reg<Bit>,
     head_valid: Reg<Bit>,
+    #[init(ADDRESS)]
+    _beats_log2: usize,
+}
+
+impl<T: Synth, const ADDRESS: usize, const COUNT: usize> PacketFifo<T, ADDRESS, COUNT> {
+    /// Cuts the queue to `2^beats_log2` beats: a size that a configuration sets.
+    ///
+    /// # Panics
+    /// As [`Memory::with_words_log2`].
+    pub fn with_beats_log2(mut self, beats_log2: usize) -> Self {
+        self.memory = self.memory.with_words_log2(beats_log2);
+        self._beats_log2 = beats_log2;
+        self
+    }
 }
 
 /// An empty queue, of LUTs up to 64 beats and of block RAM above.
@@ -82,7 +96,7 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for PacketFifo<T,
         let commit_pointer = self.commit_pointer.q.val();
         let head_valid = self.head_valid.q.val();
         let level = write_pointer - read_pointer;
-        let overflows = self.has_overflowed.q.val() || (self.write.val() && level.get_bit(ADDRESS));
+        let overflows = self.has_overflowed.q.val() || (self.write.val() && level.get_bit(self._beats_log2));
         let store = self.write.val() && !overflows;
         let written = select(store, write_pointer + 1, write_pointer);
         let fetch = commit_pointer != read_pointer && (self.tx.ready.val() || !head_valid);
@@ -115,15 +129,16 @@ mod tests {
     use crate::bench::{Bench, Random, Sink, Stalls, Stimulus, Waves, random};
     use rand::Rng;
 
-    type Queue = PacketFifo<Bits<24>, 3, 4>;
+    type Queue<const ADDRESS: usize, const COUNT: usize> = PacketFifo<Bits<24>, ADDRESS, COUNT>;
 
-    fn bench() -> Bench<Queue> {
-        Bench::clocked(Queue::new(Storage::Block), |block| &mut block.clock)
+    /// A queue of eight beats, whatever its address could name.
+    fn bench<const ADDRESS: usize, const COUNT: usize>() -> Bench<Queue<ADDRESS, COUNT>> {
+        Bench::clocked(Queue::new(Storage::Block).with_beats_log2(3), |block| &mut block.clock)
     }
 
     /// Sends packets of 0 to 12 beats at random and returns what was promised to come out.
-    fn write_packets(
-        bench: &mut Bench<Queue>,
+    fn write_packets<const ADDRESS: usize, const COUNT: usize>(
+        bench: &mut Bench<Queue<ADDRESS, COUNT>>,
         sink: &mut Sink<Bits<24>>,
         stalls: Stalls,
         random: &mut Random,
@@ -174,9 +189,14 @@ mod tests {
 
     #[test]
     fn exactly_the_committed_packets_leave_in_order() {
+        exactly_the_committed_packets_leave::<3, 4>();
+        exactly_the_committed_packets_leave::<5, 6>();
+    }
+
+    fn exactly_the_committed_packets_leave<const ADDRESS: usize, const COUNT: usize>() {
         let mut random = random();
         for stalls in Stalls::ALL {
-            let mut bench = bench().in_lock_step();
+            let mut bench = bench::<ADDRESS, COUNT>().in_lock_step();
             let mut sink = Sink::new(stalls);
             let (promised, counts) = write_packets(&mut bench, &mut sink, stalls, &mut random);
             assert!(counts.iter().all(|&count| count > 10), "the test tries all ends: {counts:?}");
@@ -194,7 +214,7 @@ mod tests {
         }
     }
 
-    fn write(bench: &mut Bench<Queue>, count: usize, commit_at_last: bool) -> bool {
+    fn write(bench: &mut Bench<Queue<4, 5>>, count: usize, commit_at_last: bool) -> bool {
         let mut fits = true;
         for index in 0..count {
             bench.block.write.next = true;
@@ -227,7 +247,7 @@ mod tests {
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();
-        let mut bench = bench().in_lock_step();
+        let mut bench = bench::<4, 5>().in_lock_step();
         for _ in 0..1000 {
             bench.block.reset.next = random.random_bool(0.02);
             bench.block.write.next = random.random_bool(0.7);

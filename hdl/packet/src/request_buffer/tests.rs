@@ -3,6 +3,7 @@ use num_bigint::BigUint;
 use rand::Rng;
 use rand::seq::SliceRandom;
 use rnic_blocks::bench::{Bench, Sink, Source, Stalls, Stimulus, frames_of, random};
+use rnic_messages::sizes::Sizes;
 use std::collections::VecDeque;
 
 type Small = RequestBuffer<64, 4, 10, 4, 5>;
@@ -14,9 +15,13 @@ struct Packet {
     is_good: bool,
 }
 
-/// Sends packets, and asks for the payload of those that wait in a random order; a cycle is one call of `cycle`.
+/// More packets than the buffers of the tests have.
+const TOKENS: usize = 5;
+const TOKEN_COUNT: usize = TOKENS + 1;
+
+/// A buffer of `2^receive_bytes` and 16 packets, whatever it could have. Sends packets, and asks for the payload of those that wait in a random order; a cycle is one call of `cycle`.
 struct Rig<const DATA: usize, const BYTES: usize, const ADDRESS: usize> {
-    bench: Bench<RequestBuffer<DATA, BYTES, ADDRESS, 4, 5>>,
+    bench: Bench<RequestBuffer<DATA, BYTES, ADDRESS, TOKENS, TOKEN_COUNT>>,
     tokens: Sink<PacketToken>,
     references: Source<PayloadReference>,
     payloads: Sink<Beat<DATA, BYTES>>,
@@ -31,8 +36,9 @@ struct Rig<const DATA: usize, const BYTES: usize, const ADDRESS: usize> {
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize> Rig<DATA, BYTES, ADDRESS> {
-    fn new(stalls: Stalls, patience: usize) -> Self {
-        let block = RequestBuffer::<DATA, BYTES, ADDRESS, 4, 5>::default();
+    fn new(receive_bytes: usize, stalls: Stalls, patience: usize) -> Self {
+        let sizes = Sizes { receive_bytes, receive_packets: 4, ..Sizes::LARGEST };
+        let block = sizes.make(RequestBuffer::<DATA, BYTES, ADDRESS, TOKENS, TOKEN_COUNT>::default);
         let mut rig = Rig {
             bench: Bench::clocked(block, |block| &mut block.clock).in_lock_step(),
             tokens: Sink::new(stalls),
@@ -61,8 +67,8 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize> Rig<DATA, BYTE
         random: &mut rnic_blocks::bench::Random,
     ) -> bool {
         let block = &mut self.bench.block;
-        block.payload_valid.next = beat.is_some();
-        block.payload.next = beat.unwrap_or_default().into();
+        block.payload.valid.next = beat.is_some();
+        block.payload.value.next = beat.unwrap_or_default().into();
         block.token.next = token;
         block.commit.next = false;
         block.rollback.next = false;
@@ -146,10 +152,13 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize> Rig<DATA, BYTE
     }
 }
 
-fn good_packets_leave_whole<const DATA: usize, const BYTES: usize, const ADDRESS: usize>(bytes_max: usize) {
+fn good_packets_leave_whole<const DATA: usize, const BYTES: usize, const ADDRESS: usize>(
+    receive_bytes: usize,
+    bytes_max: usize,
+) {
     let mut random = random();
     for stalls in Stalls::ALL {
-        let mut rig = Rig::<DATA, BYTES, ADDRESS>::new(stalls, 5);
+        let mut rig = Rig::<DATA, BYTES, ADDRESS>::new(receive_bytes, stalls, 5);
         let mut refused_count = 0;
         for _ in 0..80 {
             let payload_bytes = random.random_range(0..=bytes_max);
@@ -166,18 +175,18 @@ fn good_packets_leave_whole<const DATA: usize, const BYTES: usize, const ADDRESS
 
 #[test]
 fn good_packets_leave_whole_whatever_the_order_in_which_they_are_asked_for() {
-    good_packets_leave_whole::<64, 4, 10>(40);
-    good_packets_leave_whole::<64, 4, 10>(1500);
-    good_packets_leave_whole::<64, 4, 13>(200);
-    good_packets_leave_whole::<512, 7, 7>(300);
-    good_packets_leave_whole::<512, 7, 7>(4096);
+    good_packets_leave_whole::<64, 4, 10>(13, 40);
+    good_packets_leave_whole::<64, 4, 10>(13, 1500);
+    good_packets_leave_whole::<64, 4, 14>(16, 200);
+    good_packets_leave_whole::<512, 7, 9>(13, 300);
+    good_packets_leave_whole::<512, 7, 7>(13, 4096);
 }
 
 #[test]
 fn payload_leaves_a_beat_a_cycle_across_cells_and_packets() {
     let mut random = random();
     for payload_bytes in [64, 65, 128, 200, 1024] {
-        let mut rig = Rig::<512, 7, 7>::new(Stalls::None, 5);
+        let mut rig = Rig::<512, 7, 7>::new(13, Stalls::None, 5);
         let count = 5;
         for _ in 0..count {
             let payload = (0..payload_bytes).map(|_| random.random()).collect();
@@ -204,7 +213,7 @@ fn payload_leaves_a_beat_a_cycle_across_cells_and_packets() {
 fn a_buffer_is_filled_to_its_last_cell_but_one_and_all_cells_return() {
     let mut random = random();
     for round in 0..3 {
-        let mut rig = Rig::<512, 7, 7>::new(Stalls::None, 99);
+        let mut rig = Rig::<512, 7, 7>::new(13, Stalls::None, 99);
         for _ in 0..=round {
             // 64 cells: 63 of them hold a packet of 4,096 bytes and one of 31 cells, and then none finds room.
             for payload_bytes in [4096, 31 * 128] {

@@ -42,7 +42,7 @@ step "tests: contract, language, blocks, card, driver, front ends, proofs (some 
 mkdir -p build
 cargo test --workspace 2>&1 | tee build/tests.log
 
-step "tests: whole cards with the smallest tables"
+step "tests: whole cards of the smallest preset, with its tables, clocks and line rate"
 # Of the seed that moves: the tests before have run the first ones.
 RNIC_TABLES=tiny RNIC_FIRST_SEED=$RNIC_MOVING_SEED RNIC_SEEDS=1 cargo test -p rnic-sim --test card -- 64_bits
 

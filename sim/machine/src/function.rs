@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use verilator_sys::Model;
 
-/// Simulated time of one call of [`Function::idle`].
-const IDLE_PS: u64 = 100_000;
+/// Simulated time of one call of [`Function::idle`], in cycles of the core clock: 100 ns of a card of 250 MHz.
+pub const IDLE_CYCLES: u64 = 25;
 /// Device address of the first mapping. It is not 0, so that the card faults when it uses a null address.
 const FIRST_ADDRESS: u64 = 1 << 32;
 
@@ -372,7 +372,8 @@ impl Function for SimulatedFunction {
         // next check of the world, or its end.
         let mut world = lock(&self.world);
         world.wait_for(self.card);
-        let end_ps = world.now_ps() + IDLE_PS;
+        let idle_ps = world.card(self.card).options().rates().cycles_ps(IDLE_CYCLES);
+        let end_ps = world.now_ps() + idle_ps;
         while world.now_ps() < end_ps && world.step() {}
     }
 }

@@ -15,7 +15,7 @@
 //! purpose.
 //!
 //! 1. A frame of RC names its receiver only, so the sender is that queue pair of the card whose peer it is.
-//! 2. A command counts from its doorbell on. Until its answer is there, and [`LINGER_PS`] longer, frames of the set-up before are
+//! 2. A command counts from its doorbell on. Until its answer is there, and [`Rates::linger_ps`] longer, frames of the set-up before are
 //!    allowed as well; if the command is refused, only those.
 //! 3. What the specification leaves open is not judged: how often ACKs are coalesced, the identification of IPv4, when a frame is
 //!    sent.
@@ -25,6 +25,7 @@
 //!    counted, and judged when the counters of the card have told how many frames it has dropped ([`Monitor::explain`]).
 mod answers;
 mod frame;
+pub mod rates;
 mod refusals;
 mod repeats;
 mod requests;
@@ -33,6 +34,7 @@ mod rule;
 mod set_up;
 mod unexplained;
 
+pub use rates::Rates;
 pub use rule::{Finding, Rule};
 
 use rnic_layout::admin::{Answer, Body, Command, CommandOpcode, CommandStatus, CreateAddressHandle};
@@ -44,9 +46,6 @@ use rule::Findings;
 use set_up::{Port, QueuePair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use unexplained::Unexplained;
-
-/// Time for which frames of the set-up before may follow the answer to a command: those that wait in the MAC. In picoseconds.
-pub const LINGER_PS: u64 = 20_000_000;
 
 /// A queue pair, and what it was before a command that is being executed.
 #[derive(Clone, Debug)]
@@ -86,8 +85,9 @@ enum Undo {
 type Overlap = Option<Box<(QueuePair, Option<u64>)>>;
 
 /// Monitor of the port of one card.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Monitor {
+    rates: Rates,
     port: Port,
     handles: BTreeMap<u32, CreateAddressHandle>,
     queue_pairs: BTreeMap<u32, Entry>,
@@ -102,9 +102,24 @@ pub struct Monitor {
 }
 
 impl Monitor {
+    /// A monitor of a card of these rates after power-on.
+    pub fn new(rates: Rates) -> Monitor {
+        Monitor {
+            rates,
+            port: Port::default(),
+            handles: BTreeMap::new(),
+            queue_pairs: BTreeMap::new(),
+            of_peer: BTreeMap::new(),
+            pending: VecDeque::new(),
+            failed_reads: 0,
+            host_has_failed: false,
+            unexplained: Unexplained::default(),
+        }
+    }
+
     /// Software writes a register of eight bytes in BAR 0.
     pub fn register(&mut self, offset: u64, value: u64) {
-        self.port.register(offset, value);
+        self.port.register(offset, value, self.rates);
     }
 
     /// Software resets the card, which then ends what it has begun, and forgets all objects.
@@ -138,9 +153,10 @@ impl Monitor {
             }
             Body::ModifyQueuePair(body) if self.queue_pairs.contains_key(&number) => {
                 let handle = self.handles.get(&body.address_handle).copied();
+                let rates = self.rates;
                 let overlap = self.change(number, |queue_pair| {
                     let mut queue_pair = queue_pair?.clone();
-                    queue_pair.modify(&body, handle);
+                    queue_pair.modify(&body, handle, rates);
                     Some(queue_pair)
                 });
                 Undo::QueuePair(number, overlap)
@@ -212,7 +228,7 @@ impl Monitor {
     /// A command for a queue pair was executed.
     fn confirm(&mut self, number: u32, now_ps: u64) {
         if let Some(before) = self.queue_pairs.get_mut(&number).and_then(|entry| entry.before.as_mut()) {
-            before.until_ps = Some(now_ps + LINGER_PS);
+            before.until_ps = Some(now_ps + self.rates.linger_ps());
         }
     }
 

@@ -1,5 +1,6 @@
 //! The requests that a queue pair sends, and the responses that arrive for them.
 use crate::answers::{Answers, Outstanding, is_not_ready};
+use crate::rates::Rates;
 use crate::repeats::Repeats;
 use crate::rule::{Findings, Rule};
 use crate::set_up::{SetUp, TIMER_UNIT_PS};
@@ -15,14 +16,6 @@ const ASKING_PACKETS: u32 = 32;
 /// So many messages may follow each other of which none has AckReq: three blocks of eight messages, since the last of a block may
 /// be a LOCAL_INVALIDATE, of which the wire sees nothing.
 const SILENT_MESSAGES_MAX: u32 = 23;
-/// Time for which a response may wait on the card before it counts, behind completions that the host is slow to take. In picoseconds.
-const UNREAD_PS: u64 = 20_000_000;
-/// Time for which packets that the card had begun may leave after it has gone back: they wait for their payload, and a slow host
-/// takes 10 us to read each. In picoseconds.
-const BEGUN_PS: u64 = 60_000_000;
-/// Time between the start of a timer, when its packet leaves the queues of the card, and the end of that packet on the wire: two of the
-/// longest frames at 10 Gb/s. In picoseconds.
-const LEAVING_PS: u64 = 8_000_000;
 /// RETH of a WRITE that names no memory.
 const NO_BYTES: RethRepr = RethRepr { virtual_address: 0, remote_key: 0, dma_length: 0 };
 
@@ -106,6 +99,8 @@ pub(crate) struct Requester {
     silent: u32,
     /// Losses for which PSNs were not sent again, and how often the card has gone back.
     repeats: Repeats,
+    /// Rates of the card.
+    rates: Rates,
     /// Unit of the acknowledgement timeouts, in picoseconds.
     pub(crate) unit_ps: u64,
     /// Time of the last acknowledgement that the card must know, of the last timeout, or of the first request after all were
@@ -119,8 +114,8 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    /// A queue pair that has sent nothing.
-    pub(crate) fn new(first: Psn) -> Requester {
+    /// A queue pair of a card of these rates that has sent nothing.
+    pub(crate) fn new(first: Psn, rates: Rates) -> Requester {
         Requester {
             next: first,
             unsent: first,
@@ -130,6 +125,7 @@ impl Requester {
             packets: Some(0),
             silent: 0,
             repeats: Repeats::default(),
+            rates,
             unit_ps: TIMER_UNIT_PS,
             progress_ps: 0,
             unread: VecDeque::new(),
@@ -190,7 +186,8 @@ impl Requester {
         self.next = psn.add(count);
         if psn == self.unsent {
             // A card that goes on has not gone back. What was on its way before may leave for a while.
-            self.overdue_ps.take_if(|overdue_ps| *overdue_ps + BEGUN_PS < now_ps);
+            let begun_ps = self.rates.begun_ps();
+            self.overdue_ps.take_if(|overdue_ps| *overdue_ps + begun_ps < now_ps);
             // One message takes at most half of them, or its length breaks a rule already.
             let open = self.unsent.sub(self.answers.unacknowledged.value()).value() + count.min(HALF_WINDOW);
             findings.ensure(Rule::RequestPsn, open <= HALF_WINDOW, || {
@@ -239,7 +236,7 @@ impl Requester {
     fn go_back(&mut self, set_up: &SetUp, now_ps: u64, psn: Psn, findings: &mut Findings) {
         let timeout_ps = self.unit_ps << set_up.timeout;
         self.read(set_up, now_ps);
-        let is_late = self.has_run_out(set_up, now_ps + LEAVING_PS.min(timeout_ps / 2));
+        let is_late = self.has_run_out(set_up, now_ps + self.rates.leaving_ps().min(timeout_ps / 2));
         let by_timer = is_late || self.overdue_ps.is_some();
         let is_acknowledged = !by_timer && self.repeats.is_acknowledged(psn);
         let has_reason = by_timer || (self.repeats.losses() > 0 && !is_acknowledged);
@@ -296,8 +293,9 @@ impl Requester {
     /// to wait for data.
     fn read(&mut self, set_up: &SetUp, now_ps: u64) {
         let timeout_ps = self.unit_ps << set_up.timeout;
-        while let Some(unread) = self.unread.pop_front_if(|unread| unread.came_ps + UNREAD_PS <= now_ps) {
-            let read_ps = unread.came_ps + UNREAD_PS;
+        let unread_ps = self.rates.unread_ps();
+        while let Some(unread) = self.unread.pop_front_if(|unread| unread.came_ps + unread_ps <= now_ps) {
+            let read_ps = unread.came_ps + unread_ps;
             if unread.is_behind_data && set_up.timeout != 0 && self.progress_ps + timeout_ps <= read_ps {
                 self.overdue_ps = Some(read_ps);
             }

@@ -1,4 +1,5 @@
 //! What software has set up: the registers of the port, and what commands say of each queue pair.
+use crate::rates::Rates;
 use crate::requests::Requester;
 use crate::responses::Responder;
 use rnic_layout::admin::{CreateAddressHandle, ModifyQueuePair};
@@ -30,8 +31,6 @@ pub(crate) struct Port {
 
 /// Unit of the acknowledgement timeouts after a reset, in picoseconds (protocol 2.6).
 pub(crate) const TIMER_UNIT_PS: u64 = 4_096_000;
-/// Cycle of the core clock of the simulated cards, in picoseconds: the register of the unit counts cycles.
-const CYCLE_PS: u64 = 4_000;
 
 impl Default for Port {
     fn default() -> Port {
@@ -56,8 +55,8 @@ fn index(register: Register, offset: u64) -> Option<usize> {
 }
 
 impl Port {
-    /// Software writes a register.
-    pub(crate) fn register(&mut self, offset: u64, value: u64) {
+    /// Software writes a register of a card of these rates.
+    pub(crate) fn register(&mut self, offset: u64, value: u64, rates: Rates) {
         let bytes = value.to_le_bytes();
         if index(REG_OWN_MAC, offset).is_some() {
             if let Ok(own) = OwnMac::parse(&bytes) {
@@ -69,7 +68,7 @@ impl Port {
             }
         } else if index(REG_TIMER_UNIT, offset).is_some() {
             if let Ok(unit) = TimerUnit::parse(&bytes) {
-                self.timer_unit_ps = CYCLE_PS * u64::from(unit.cycles.max(1));
+                self.timer_unit_ps = rates.cycles_ps(unit.cycles.max(1).into());
             }
         } else if let Some(index) = index(REG_SOURCE_ADDRESS_HIGH, offset) {
             self.sources[index].gid.0[..8].copy_from_slice(&value.to_be_bytes());
@@ -159,8 +158,13 @@ impl QueuePair {
         self.marked = other.marked;
     }
 
-    /// Changes it as a command says. `handle` is the address handle that the command names.
-    pub(crate) fn modify(&mut self, body: &ModifyQueuePair, handle: Option<CreateAddressHandle>) {
+    /// Changes it as a command to a card of these rates says. `handle` is the address handle that the command names.
+    pub(crate) fn modify(
+        &mut self,
+        body: &ModifyQueuePair,
+        handle: Option<CreateAddressHandle>,
+        rates: Rates,
+    ) {
         let mask = AttributeMask(body.mask);
         let is_connected = self.responder.is_some();
         let set_up = &mut self.set_up;
@@ -208,7 +212,7 @@ impl QueuePair {
             self.responder = Some(Responder::new(Psn::wrapping(body.receive_psn)));
         }
         if mask.contains(AttributeMask::SEND_PSN) {
-            self.requester = Some(Requester::new(Psn::wrapping(body.send_psn)));
+            self.requester = Some(Requester::new(Psn::wrapping(body.send_psn), rates));
         }
         if mask.contains(AttributeMask::STATE) {
             set_up.state = body.next_state;

@@ -1,5 +1,6 @@
 //! Planted faults: each rule is broken in each way that it names, and good traffic breaks none.
 mod dropped;
+mod rates;
 mod refused;
 mod repeats;
 
@@ -23,6 +24,9 @@ use rnic_layout::wire::{
 };
 use std::ops::Range;
 
+/// Rates of a card of 64 bits, and the time for which its frames may follow a command.
+const FAST: Rates = Rates { core_hertz: 250_000_000, bits_per_second: 10_000_000_000 };
+const LINGER_PS: u64 = FAST.linger_ps();
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// A queue pair over tagged IPv4, one over IPv6, and their peers.
@@ -205,8 +209,13 @@ struct Bench {
 impl Bench {
     /// Two queue pairs in RTS.
     fn new() -> Bench {
-        let mut bench =
-            Bench { monitor: Monitor::default(), now_ps: 1000, tag: 0, dropped: 0, found: Vec::new() };
+        Bench::of(FAST)
+    }
+
+    /// Two queue pairs in RTS, on a card of these rates.
+    fn of(rates: Rates) -> Bench {
+        let monitor = Monitor::new(rates);
+        let mut bench = Bench { monitor, now_ps: 1000, tag: 0, dropped: 0, found: Vec::new() };
         let own_mac = OwnMac { mac: number_of(OWN_MAC) };
         bench.monitor.register(REG_OWN_MAC.offset.into(), register(own_mac.to_bytes().unwrap()));
         for (index, is_ipv6) in [(0, false), (1, true)] {
@@ -239,7 +248,7 @@ impl Bench {
             bench.command(CommandOpcode::CreateQueuePair, number, Body::CreateQueuePair(create));
             bench.connect(number, if is_ipv6 { PEER_V6 } else { PEER }, 7 + index);
         }
-        bench.now_ps += 10 * LINGER_PS;
+        bench.now_ps += 10 * rates.linger_ps();
         bench
     }
 

@@ -10,7 +10,7 @@ use rnic_layout::registers::{
 };
 use rnic_layout::state::{AttributeMask, PathMtu, QpState};
 use rnic_layout::wire::{IpRepr, PacketRepr};
-use rnic_monitor::{Finding, Monitor, Rule};
+use rnic_monitor::{Finding, Monitor, Rates, Rule};
 use rnic_stimulus::captures::Capture;
 use rnic_stimulus::captures::flow::Flow;
 use std::path::PathBuf;
@@ -46,9 +46,12 @@ fn post(monitor: &mut Monitor, opcode: CommandOpcode, object_number: u32, body: 
     monitor.answer(0, &Answer { tag: 1, status: CommandStatus::Success, ..Answer::at_reset() });
 }
 
+/// Rates of the hosts.
+const RATES: Rates = Rates { core_hertz: 250_000_000, bits_per_second: 10_000_000_000 };
+
 /// A monitor of the host that sends `sample`, with one queue pair.
 fn monitor(sample: &PacketRepr, number: u32, first_psn: Psn) -> Monitor {
-    let mut monitor = Monitor::default();
+    let mut monitor = Monitor::new(RATES);
     let mac = number_of(sample.ethernet.source.0);
     let own_mac = OwnMac { mac }.to_bytes().unwrap();
     monitor.register(REG_OWN_MAC.offset.into(), u64::from_le_bytes(own_mac));

@@ -15,6 +15,7 @@ use rnic_driver::{
 };
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::{Control, REG_CONTROL, REG_STATUS, Status};
+use rnic_machine::function::IDLE_CYCLES;
 use rnic_stimulus::chance::Seed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,8 +34,6 @@ const PIECES: usize = 24;
 const GAP_BYTES: usize = 64;
 /// Initial contents of memory.
 const UNTOUCHED: u8 = 0xa5;
-/// Core clock cycles of a call of `idle`, 100 ns.
-const CYCLES_PER_IDLE: usize = 25;
 /// Calls of `idle` within which a card must be drained.
 const DRAIN_MAX: usize = 1_000;
 
@@ -220,7 +219,7 @@ fn drain(host: &Host) -> Result<()> {
     anyhow::bail!("the card does not come to rest")
 }
 
-/// Runs two cards for this many cycles of 4 ns.
+/// Runs two cards for this many cycles of the core clock.
 pub(crate) fn run(functions: [Arc<dyn Function>; 2], seed: Seed, cycles: usize) -> Result<Moved> {
     let hosts = open(functions, seed)?;
     let mut busy = [Busy::default(); 2];
@@ -230,7 +229,7 @@ pub(crate) fn run(functions: [Arc<dyn Function>; 2], seed: Seed, cycles: usize) 
         [0, 1].map(|side| pairs.iter().map(|pair| pair[side].queue_pair.number()).collect());
     let mut moved = Moved::default();
     let (mut idle, mut silent) = (0, 0);
-    let end = cycles / CYCLES_PER_IDLE;
+    let end = cycles / IDLE_CYCLES as usize;
     while idle < end || pairs.iter().flatten().any(|end| !end.flights.is_empty()) {
         let first = random.random_range(0..PAIRS);
         for side in 0..2 {

@@ -16,7 +16,7 @@ use rnic_machine::wire::fault::{Effect, Fault};
 use rnic_stimulus::chance::Seed;
 use std::sync::Arc;
 
-/// Cycles of 4 ns in a unit of the timers, and the timeout: T is 262 us.
+/// Cycles of the core clock in a unit of the timers, and the timeout: T is 262 us at 250 MHz.
 const UNIT: u64 = 16;
 const TIMEOUT: u8 = 12;
 /// READs beyond those under way.

@@ -5,7 +5,7 @@
 //! | `RNIC_SEEDS` | seeds that a test runs at each width | 8 of random operations; 7 of wires with faults, 2 at 512 bits; 3 of messages that end in the middle, and of shared receive queues; 2 of objects that end in traffic; 1 of draining send queues, and of keys that are invalidated |
 //! | `RNIC_FIRST_SEED` | the first of them | 0; 11 for the test that cards never lock |
 //! | `RNIC_MOVING_SEED` | if neither is set: half of the seeds are those that it chooses; `scripts/test.sh` derives it from the commit | |
-//! | `RNIC_TABLES` | a preset, or a configuration by its absolute path, whose tables the cards have | the largest |
+//! | `RNIC_TABLES` | a preset, or a configuration by its absolute path, whose tables the cards have, and at its own width also its clocks and its line rate | the preset of the width |
 //! | `RNIC_CYCLES` | core cycles for which cards READ from and WRITE to each other without a pause | 100,000 |
 //!
 //! `scripts/soak.sh` runs these tests for hours.
@@ -40,7 +40,7 @@ use rnic_workloads::run::Totals;
 use rnic_workloads::{Cards, Plan, PlanOptions, run};
 use std::sync::{Arc, MutexGuard};
 use support::at_both_widths;
-use under_test::{card_model, pairs_of};
+use under_test::{card_model, card_options, pairs_of};
 use verilator_sys::Model;
 
 /// Maximum of additional seeds until rare events have occurred.
@@ -98,7 +98,8 @@ fn operate(
     plan: &Plan,
 ) -> Result<Totals> {
     let first = |host| if lifecycle == Lifecycle::Whole { host } else { quick(host) };
-    let options = hosts.map(|host| CardOptions { host: first(host), ..CardOptions::standard(width_bits) });
+    let standard = card_options(width_bits)?;
+    let options = hosts.map(|host| CardOptions { host: first(host), ..standard });
     let (world, functions) = two_cards(model, options, options[0].wire(), plan.seed.0)?;
     lock(&world).take_turns(lifecycle == Lifecycle::Short);
     let mut cards = Cards::open(plan, functions)?;
@@ -168,13 +169,12 @@ fn seen_at_last(
     is_seen: impl Fn([usize; 2]) -> bool,
     rounds: impl Fn([Arc<dyn Function>; 2], Seed) -> Result<[usize; 2]>,
 ) -> Result<[usize; 2]> {
-    let model = card_model(width_bits)?;
+    let (model, standard) = (card_model(width_bits)?, card_options(width_bits)?);
     let mut sum = [0; 2];
     let mut seeds = seeds.and_more(SEEDS_MORE);
     while seeds.len() as u64 > SEEDS_MORE || !is_seen(sum) {
         let Some(seed) = seeds.next() else { break };
-        let options =
-            hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+        let options = hostile(Seed(seed)).map(|host| CardOptions { host, ..standard });
         let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
         let counts = judged(&world, rounds(functions, Seed(seed)))
             .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
@@ -198,7 +198,8 @@ fn messages_end_in_the_middle(width_bits: u32) -> Result<()> {
 fn both_directions_never_lock(width_bits: u32) -> Result<()> {
     let cycles = number("RNIC_CYCLES", 100_000) as usize;
     let seed = seed(11);
-    let options = hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+    let standard = card_options(width_bits)?;
+    let options = hostile(Seed(seed)).map(|host| CardOptions { host, ..standard });
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), seed)?;
     let moved = judged(&world, endurance::run(functions, Seed(seed), cycles))?;
     lock(&world).finish()?;
@@ -233,11 +234,11 @@ fn keys_end(width_bits: u32) -> Result<()> {
 /// Regions, keys, queue pairs and completion queues that end in the middle of traffic, on hostile hosts that use their device
 /// addresses again at once.
 fn objects_end_in_traffic(width_bits: u32) -> Result<()> {
-    let model = card_model(width_bits)?;
+    let (model, standard) = (card_model(width_bits)?, card_options(width_bits)?);
     let mut sum = [0; 2];
     for seed in seeds(2) {
         let hosts = hostile(Seed(seed)).map(|host| HostOptions { reuses_addresses: true, ..host });
-        let options = hosts.map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+        let options = hosts.map(|host| CardOptions { host, ..standard });
         let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
         let counts = judged(&world, churn::rounds(functions, Seed(seed), 3))
             .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
@@ -263,7 +264,7 @@ fn wires_with_faults_change_no_result(width_bits: u32) -> Result<()> {
 /// Orders of software that the machine must not let pass: a doorbell before its WQE, unmapping before destruction.
 fn software_out_of_order_is_caught(width_bits: u32) -> Result<()> {
     for part in [software::doorbells, software::unmapping] {
-        let options = [CardOptions::standard(width_bits); 2];
+        let options = [card_options(width_bits)?; 2];
         let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 1)?;
         part(&world, functions, Seed(1))?;
         lock(&world).finish()?;
@@ -273,7 +274,7 @@ fn software_out_of_order_is_caught(width_bits: u32) -> Result<()> {
 
 /// Both directions are full while cards lose their right to be bus master, and have it again.
 fn a_card_waits_for_its_right(width_bits: u32) -> Result<()> {
-    let options = [CardOptions::standard(width_bits); 2];
+    let options = [card_options(width_bits)?; 2];
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 3)?;
     let (functions, losses) = function::flickering(&world, functions, Seed(3));
     let moved = judged(&world, endurance::run(functions, Seed(3), 30_000))?;
@@ -286,20 +287,16 @@ fn a_card_waits_for_its_right(width_bits: u32) -> Result<()> {
 
 /// Both directions are full when a card is reset by its PCI function, or by its register while it is not bus master.
 fn functions_are_reset_in_traffic(width_bits: u32) -> Result<()> {
-    let options = [CardOptions::standard(width_bits); 2];
+    let options = [card_options(width_bits)?; 2];
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 4)?;
-    let owed = judged(
-        &world,
-        function::resets(&world, &functions, function::message_bytes(width_bits), Seed(4), 9),
-    )?;
-    ensure!(owed > 5, "the host owed answers {owed} times");
+    judged(&world, function::resets(&world, &functions, function::message_bytes(width_bits), Seed(4)))?;
     lock(&world).finish()?;
     Ok(())
 }
 
 /// Queue pairs are reset in full traffic, and used again at once.
 fn numbers_are_reused_at_once(width_bits: u32) -> Result<()> {
-    let options = [CardOptions::standard(width_bits); 2];
+    let options = [card_options(width_bits)?; 2];
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 5)?;
     let flushed = judged(&world, lives::rounds(functions, function::message_bytes(width_bits), Seed(5), 4))?;
     ensure!(flushed > 20, "{flushed} messages were not done");
@@ -309,7 +306,7 @@ fn numbers_are_reused_at_once(width_bits: u32) -> Result<()> {
 
 /// Completion queues are resized while CQEs arrive.
 fn completion_queues_are_resized(width_bits: u32) -> Result<()> {
-    let options = [CardOptions::standard(width_bits); 2];
+    let options = [card_options(width_bits)?; 2];
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 6)?;
     let resizes = judged(&world, resize::run(functions, Seed(6), 400))?;
     lock(&world).finish()?;
@@ -320,7 +317,7 @@ fn completion_queues_are_resized(width_bits: u32) -> Result<()> {
 
 /// A response is lost while as many READs and atomics are under way as the peer takes.
 fn lost_responses_refuse_no_read(width_bits: u32) -> Result<()> {
-    let options = [CardOptions::standard(width_bits); 2];
+    let options = [card_options(width_bits)?; 2];
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 7)?;
     judged(&world, lost_responses::run(&world, functions))?;
     lock(&world).finish()?;
@@ -329,7 +326,7 @@ fn lost_responses_refuse_no_read(width_bits: u32) -> Result<()> {
 
 #[test]
 fn a_slow_host_costs_time_and_no_device() -> Result<()> {
-    slow_host::slow_reads(&card_model(64)?)
+    slow_host::slow_reads(&card_model(64)?, card_options(64)?)
 }
 
 at_both_widths! {

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use verilator_sys::Model;
 
-/// Limit of the host, and the longest drain that follows from it, on a card of 250 MHz.
+/// Limit of the host.
 const LIMIT: Duration = Duration::from_micros(41);
-const CLOCK_KHZ: u32 = 250_000;
-/// Read latencies below the limit, above it, and above all that a reset waits for.
+/// Read latencies below the limit, and above it.
 const SLOW: Duration = Duration::from_micros(35);
 const LATE: Duration = Duration::from_micros(150);
-const LATER: Duration = Duration::from_micros(500);
+/// Cycles of the core clock after the limit of the host within which the driver learns that the device has failed.
+const SOON_CYCLES: u64 = 12_500;
 
 /// Reads take so long from now on. The host reads its memory when it is asked, not when it answers.
 fn slow(world: &SharedWorld, latency: Duration) {
@@ -42,16 +42,18 @@ fn uses(device: &Device) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn slow_reads(model: &Model) -> Result<()> {
-    let options = CardOptions { host: HostOptions::IDEAL, ..CardOptions::standard(64) };
+pub(crate) fn slow_reads(model: &Model, card: CardOptions) -> Result<()> {
+    let options = CardOptions { host: HostOptions::IDEAL, ..card };
     let (world, functions) = two_cards(model, [options; 2], options.wire(), 1)?;
     let function = &functions[0];
-    let drain = HostLimit::nanoseconds(
-        HostLimit { limit: HostLimit::units(LIMIT.as_nanos() as u64, CLOCK_KHZ) as u16 }.drain_units(),
-        CLOCK_KHZ,
-    );
+    let clock_khz = (card.core.hertz / 1_000) as u32;
+    let limit = HostLimit { limit: HostLimit::units(LIMIT.as_nanos() as u64, clock_khz) as u16 };
+    let drain = HostLimit::nanoseconds(limit.drain_units(), clock_khz);
     let drain = Duration::from_nanos(drain);
-    ensure!(SLOW < LIMIT && LIMIT < LATE && LATE < drain && drain < LATER, "{drain:?}");
+    let soon = Duration::from_nanos(card.rates().cycles_ps(SOON_CYCLES) / 1_000);
+    // A reset after the failure waits for less.
+    let later = LIMIT + drain + 2 * soon;
+    ensure!(SLOW < LIMIT && LIMIT < LATE && LATE < drain, "{drain:?}");
 
     // All reads are slow, and in time.
     let normal = Duration::from_nanos(100);
@@ -60,7 +62,7 @@ pub(crate) fn slow_reads(model: &Model) -> Result<()> {
     uses(&device).context("a slow host")?;
     drop(device);
 
-    for latency in [LATE, LATER] {
+    for latency in [LATE, later] {
         slow(&world, normal);
         let device = opened(function)?;
         uses(&device)?;
@@ -70,11 +72,11 @@ pub(crate) fn slow_reads(model: &Model) -> Result<()> {
         let failed =
             matches!(error.downcast_ref(), Some(Error::DeviceFailed { code: FatalCode::HostReadError, .. }));
         ensure!(failed, "{latency:?}: {error:#}");
-        ensure!(function.now() - begin < LIMIT + Duration::from_micros(50), "the driver learns it soon");
+        ensure!(function.now() - begin < LIMIT + soon, "the driver learns it soon");
         drop(device);
         // A reset waits for the late answer, unless it comes too late for that, too.
         let waited = function.now() - begin;
-        ensure!(waited < LIMIT + drain + Duration::from_micros(100), "{latency:?}: {waited:?}");
+        ensure!(waited < later, "{latency:?}: {waited:?}");
         ensure!(lock(&world).host(0).is_idle() == (latency < drain), "{latency:?}: after {waited:?}");
         while !lock(&world).host(0).is_idle() {
             function.idle();
@@ -91,7 +93,10 @@ pub(crate) fn slow_reads(model: &Model) -> Result<()> {
     let payload = near.domain.allocate(1 << 12)?;
     slow(&world, SLOW);
     first.post_send(SendRequest::write(1, target).sge(payload)).map_err(|refused| refused.reason)?;
-    (0..2 * SLOW.as_nanos() / 150).for_each(|_| function.idle());
+    let end = function.now() + SLOW * 4 / 3;
+    while function.now() < end {
+        function.idle();
+    }
     ensure!(lock(&world).host(0).in_flight().0 > 0, "the payload is being read");
     drop(first);
     near.poll()?;

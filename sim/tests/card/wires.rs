@@ -11,7 +11,7 @@
 //! The model tells the result, as if the wire had no faults. Hosts are hostile. When the messages are done, the wire becomes perfect
 //! and all objects are destroyed: the cards answer that only when nothing in flight can use them any more, and the world must come to
 //! rest with every frame counted, every tag answered and every write done.
-use crate::under_test::pairs_of;
+use crate::under_test::{card_options, pairs_of};
 use crate::{hostile, judged, lock, quick};
 use anyhow::{Result, ensure};
 use rnic_layout::path::Pmtu;
@@ -27,7 +27,7 @@ use rnic_workloads::{Cards, Plan, PlanOptions, run};
 use std::collections::BTreeSet;
 use verilator_sys::Model;
 
-/// Cycles of 4 ns in a unit of the timers.
+/// Cycles of the core clock in a unit of the timers.
 const UNIT: u64 = 16;
 /// Microseconds, in picoseconds.
 const US: u64 = 1_000_000;
@@ -208,7 +208,8 @@ pub(crate) fn cell(model: &Model, width_bits: u32, seed: u64) -> Result<String> 
     let options = PlanOptions { pairs, ..options };
     let plan = Plan::new(seed, &options);
     let hosts = hostile(Seed(seed));
-    let cards = hosts.map(|host| CardOptions { host: quick(host), ..CardOptions::standard(width_bits) });
+    let standard = card_options(width_bits)?;
+    let cards = hosts.map(|host| CardOptions { host: quick(host), ..standard });
     let perfect = cards[0].wire();
     let (world, functions) = two_cards(model, cards, perfect, seed)?;
     lock(&world).take_turns(true);

@@ -40,7 +40,7 @@ use rnic_driver::Ownership;
 use rnic_layout::doorbell::SEND;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use rnic_layout::registers::{Control, REG_CONTROL};
-use rnic_monitor::Monitor;
+use rnic_monitor::{Monitor, Rates};
 use rnic_stimulus::chance::{Seed, happens};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -130,16 +130,16 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes a host. `lanes` is the width of its words in bytes, and `name` the name of the card.
+    /// Makes a host of a card of these rates. `lanes` is the width of its words in bytes, and `name` the name of the card.
     ///
     /// # Panics
     /// If an option is outside its range.
-    pub fn new(options: HostOptions, lanes: usize, seed: Seed, name: &str) -> Host {
+    pub fn new(options: HostOptions, rates: Rates, lanes: usize, seed: Seed, name: &str) -> Host {
         options.link.check();
         Host {
             memory: Memory::default(),
             order: OrderMonitor::default(),
-            overheard: Overheard::default(),
+            overheard: Overheard::new(rates),
             posted: Posted::default(),
             random: seed.stream(&format!("{name}/host")),
             up: Link::new(options.link.bytes_per_second),

@@ -15,7 +15,7 @@ use rnic_layout::registers::{
     REG_STATUS, Status,
 };
 use rnic_layout::state::{AttributeMask, QpState};
-use rnic_monitor::Monitor;
+use rnic_monitor::{Monitor, Rates};
 use std::collections::BTreeMap;
 
 /// Length of a command, in bytes.
@@ -77,7 +77,7 @@ struct ReceiveQueue {
 }
 
 /// State of one card, as software has set it up.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Overheard {
     command_base: u64,
     commands_log2: u8,
@@ -92,6 +92,27 @@ pub struct Overheard {
 }
 
 impl Overheard {
+    /// A card of these rates, of which nothing is set up.
+    pub fn new(rates: Rates) -> Overheard {
+        Overheard::at(Monitor::new(rates))
+    }
+
+    /// A card of which nothing is set up, with the monitor of its port.
+    fn at(port: Monitor) -> Overheard {
+        Overheard {
+            command_base: 0,
+            commands_log2: 0,
+            commands: 0,
+            answer_base: 0,
+            event_base: 0,
+            regions: BTreeMap::new(),
+            receive_queues: BTreeMap::new(),
+            shared_receive_queues: BTreeMap::new(),
+            port,
+            has_reset: false,
+        }
+    }
+
     /// Returns whether software has begun a reset since the last call.
     pub fn take_reset(&mut self) -> bool {
         std::mem::take(&mut self.has_reset)
@@ -124,9 +145,8 @@ impl Overheard {
         let is = |register: rnic_layout::registers::Register| u64::from(register.offset) == offset;
         if is(REG_CONTROL) {
             if Control::parse(&bytes).is_ok_and(|control| control.reset) {
-                let mut port = std::mem::take(&mut self.port);
-                port.reset();
-                *self = Overheard { port, has_reset: true, ..Overheard::default() };
+                self.port.reset();
+                *self = Overheard { has_reset: true, ..Overheard::at(self.port.clone()) };
                 order.forget_all();
             }
         } else if is(REG_ADMIN_COMMAND_BASE) {
@@ -270,6 +290,7 @@ mod tests {
     use super::*;
     use crate::host::Access;
     use crate::monitor::{Log, Rule};
+    use crate::world::CardOptions;
     use rnic_layout::admin::{CommandHeader, CreateCompletionQueue, CreateQueuePair};
     use rnic_layout::queue::completion::Cqe;
 
@@ -294,7 +315,7 @@ mod tests {
             let mut bench = Bench {
                 memory,
                 order: OrderMonitor::default(),
-                overheard: Overheard::default(),
+                overheard: Overheard::new(CardOptions::standard(64).rates()),
                 commands: 0,
                 log: Log::new("card0"),
             };

@@ -22,10 +22,11 @@ pub mod tap;
 pub mod datagram;
 pub mod loopback;
 
-use crate::world::clock::SECOND_PS;
 use fault::{Fault, Faults, Hits};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use rnic_monitor::rates;
+pub use rnic_monitor::rates::FRAME_OVERHEAD_BYTES;
 use rnic_stimulus::chance::{Delay, Seed, happens};
 use std::any::Any;
 use std::cmp::Reverse;
@@ -33,8 +34,6 @@ use std::collections::BinaryHeap;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-/// Overhead of a frame in bytes: preamble 8, FCS 4, gap 12.
-pub const FRAME_OVERHEAD_BYTES: u64 = 24;
 /// Minimum length of a frame, without FCS.
 pub const FRAME_BYTES_MIN: usize = 60;
 
@@ -58,7 +57,7 @@ impl Frame {
 
     /// Time that it occupies a wire.
     pub fn duration_ps(&self, bits_per_second: u64) -> u64 {
-        (self.bytes.len() as u64 + FRAME_OVERHEAD_BYTES) * 8 * SECOND_PS / bits_per_second
+        rates::frame_ps(self.bytes.len(), bits_per_second)
     }
 }
 

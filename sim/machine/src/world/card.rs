@@ -18,7 +18,7 @@ use crate::monitor::{Log, Rule};
 use crate::wire::mac::{Beat, Departure, MacReceive, MacTransmit};
 use crate::wire::{Frame, WireOptions};
 use anyhow::{Context, Result, ensure};
-use rnic_monitor::Finding;
+use rnic_monitor::{Finding, Rates};
 use rnic_stimulus::chance::Seed;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -100,6 +100,11 @@ impl CardOptions {
             number("network", "mac_clock_hz"),
             number("network", "line_rate_gbps") * 1_000_000_000,
         )
+    }
+
+    /// Rates of the card.
+    pub const fn rates(&self) -> Rates {
+        Rates { core_hertz: self.core.hertz, bits_per_second: self.bits_per_second }
     }
 
     /// A wire without faults, at the port rate of this card.
@@ -495,7 +500,7 @@ impl Card {
                 accepted: model.port("observe_accepted").ok(),
                 to_card: ToCard::default(),
                 lanes,
-                host: Host::new(options.host, lanes, seed, name),
+                host: Host::new(options.host, options.rates(), lanes, seed, name),
                 receive: MacReceive::new(lanes, options.bits_per_second),
                 transmit: MacTransmit::new(lanes, options.bits_per_second),
                 uncounted: Uncounted::default(),

@@ -6,8 +6,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_stimulus::chance::Seed;
 
-/// Picoseconds in a second.
-pub const SECOND_PS: u64 = 1_000_000_000_000;
+pub use rnic_monitor::rates::SECOND_PS;
 
 /// Frequency and jitter of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,13 +46,13 @@ use verilator_sys::{Model, ModelOptions};
 
 /// Simulated time after which software gives up an access, far longer than the slave may take.
 const ACCESS_PS_MAX: u64 = 100_000_000;
-/// Simulated time within which a world must come to rest at its end.
-const DRAIN_PS_MAX: u64 = 1_000_000_000;
-/// Simulated time for which a card at rest must stay at rest.
-const SETTLE_PS: u64 = 2_000_000;
-
-/// Simulated time within which a card at rest must have given back what its pools hold, if its last work was not seen at its ports.
-const GIVE_BACK_PS_MAX: u64 = 20_000_000;
+/// Cycles of the slowest core clock within which a world must come to rest at its end.
+const DRAIN_CYCLES_MAX: u64 = 250_000;
+/// Cycles of the slowest core clock for which cards at rest must stay at rest.
+const SETTLE_CYCLES: u64 = 500;
+/// Cycles of the core clock within which a card at rest must have given back what its pools hold, if its last work was not seen at
+/// its ports.
+const GIVE_BACK_CYCLES_MAX: u64 = 5_000;
 
 /// Simulated time within which a function-level reset must be done, as PCI Express has it.
 const FUNCTION_RESET_PS_MAX: u64 = 100_000_000_000;
@@ -516,7 +516,7 @@ impl World {
     /// # Errors
     /// If they do not, or a monitor sees a violation.
     pub fn leave_reset(&mut self) -> Result<(), Box<Failure>> {
-        self.run_until("cards leave reset", DRAIN_PS_MAX, |world| {
+        self.run_until("cards leave reset", self.cycles_ps(DRAIN_CYCLES_MAX), |world| {
             world.cards.iter().all(|card| !card.is_in_reset())
         })
     }
@@ -671,7 +671,7 @@ impl World {
         let runs =
             Control::parse(&control.to_le_bytes()).is_ok_and(|control| control.enable && !control.quiesce);
         let remains = Remains { stopped: !runs, ..self.cards[card].host_mut().remains() };
-        let end_ps = self.now_ps + GIVE_BACK_PS_MAX;
+        let end_ps = self.now_ps + self.cards[card].options().rates().cycles_ps(GIVE_BACK_CYCLES_MAX);
         loop {
             let levels = self.pools(card)?;
             if pools::occupied(&levels, remains).next().is_none() || self.now_ps > end_ps {
@@ -685,7 +685,7 @@ impl World {
     /// Checks the pools of a card before software resets it, which gives back whatever is held: if no queue pair is left, and if
     /// the world comes to rest. A driver that closes its card does this; one that dies, or resets a card at work, is not judged.
     pub(crate) fn check_before_reset(&mut self, card: usize) {
-        let end_ps = self.now_ps + GIVE_BACK_PS_MAX;
+        let end_ps = self.now_ps + self.cards[card].options().rates().cycles_ps(GIVE_BACK_CYCLES_MAX);
         while !self.cards[card].host_mut().remains().queues && self.now_ps < end_ps {
             if self.unrest().is_none() && self.cards[card].host().registers_under_way() == 0 {
                 // What the registers refuse, the reset finds refused, too.
@@ -731,11 +731,18 @@ impl World {
         Ok(self.check()?)
     }
 
+    /// Time of so many cycles of the slowest core clock, in picoseconds.
+    fn cycles_ps(&self, cycles: u64) -> u64 {
+        let times = self.cards.iter().map(|card| card.options().rates().cycles_ps(cycles));
+        times.max().unwrap_or(0)
+    }
+
     /// Runs the world until it is at rest.
     fn rest(&mut self) -> Result<(), Box<Failure>> {
         let mut quiet_since_ps = self.now_ps;
-        let end_ps = self.now_ps + DRAIN_PS_MAX;
-        while self.now_ps < quiet_since_ps + SETTLE_PS {
+        let end_ps = self.now_ps + self.cycles_ps(DRAIN_CYCLES_MAX);
+        let settle_ps = self.cycles_ps(SETTLE_CYCLES);
+        while self.now_ps < quiet_since_ps + settle_ps {
             if !self.step() {
                 break;
             }

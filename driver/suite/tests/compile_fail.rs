@@ -1,7 +1,6 @@
 //! What the types of the driver do not allow.
 
 #[test]
-#[cfg(not(loom))]
 fn what_a_state_or_an_owner_does_not_allow_does_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
 }

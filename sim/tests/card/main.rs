@@ -40,7 +40,7 @@ use rnic_workloads::run::Totals;
 use rnic_workloads::{Cards, Plan, PlanOptions, run};
 use std::sync::{Arc, MutexGuard};
 use support::at_both_widths;
-use under_test::{card_model, card_options, pairs_of};
+use under_test::{buffer_share, card_model, card_options, pairs_of};
 use verilator_sys::Model;
 
 /// Maximum of additional seeds until rare events have occurred.
@@ -138,7 +138,8 @@ fn one_message_arrives(width_bits: u32) -> Result<()> {
 /// Messages between hosts without an IOMMU, whose memory is scattered over pages of 4 KiB to 1 GiB.
 fn memory_may_lie_scattered(width_bits: u32) -> Result<()> {
     let host = HostOptions { scatters: true, ..HostOptions::STANDARD };
-    let plan = Plan::new(5, &PlanOptions::faultless(6, 24));
+    let options = PlanOptions::faultless(6, 24).within(buffer_share(width_bits)?);
+    let plan = Plan::new(5, &options);
     let totals = operate(&card_model(width_bits)?, width_bits, [host; 2], Lifecycle::Whole, &plan)?;
     assert_eq!(totals.messages, plan.messages() as u64);
     Ok(())
@@ -148,8 +149,9 @@ fn memory_may_lie_scattered(width_bits: u32) -> Result<()> {
 fn random_operations_agree(width_bits: u32) -> Result<()> {
     let model = card_model(width_bits)?;
     let pairs = pairs_of(width_bits, PlanOptions::USUAL.pairs)?;
+    let options = PlanOptions { pairs, ..PlanOptions::USUAL }.within(buffer_share(width_bits)?);
     for seed in seeds(8) {
-        let plan = Plan::new(seed, &PlanOptions { pairs, ..PlanOptions::USUAL });
+        let plan = Plan::new(seed, &options);
         // A thousand commands take most of the cycles of a run, and are the same for each plan, so only one seed in ten
         // executes them on hostile hosts.
         let lifecycle = if seed % 10 == 9 { Lifecycle::Whole } else { Lifecycle::Short };

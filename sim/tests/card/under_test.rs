@@ -32,3 +32,8 @@ pub(crate) fn card_model(width_bits: u32) -> Result<Model> {
 pub(crate) fn pairs_of(width_bits: u32, wanted: usize) -> Result<usize> {
     Ok(wanted.min(card_config(width_bits)?.tables.queue_pairs as usize))
 }
+
+/// Bytes of the receive buffer of the card that one queue pair may hold.
+pub(crate) fn buffer_share(width_bits: u32) -> Result<usize> {
+    Ok((card_config(width_bits)?.receive.buffer_kib as usize) << 10 >> 1)
+}

@@ -477,6 +477,15 @@ impl PlanOptions {
     pub const fn faultless(pairs: usize, messages: usize) -> PlanOptions {
         PlanOptions { pairs, messages, mistaken_share: 0.0, ..PlanOptions::USUAL }
     }
+
+    /// The same for cards of which a queue pair without retries may hold `share_bytes` of the receive buffer.
+    pub fn within(self, share_bytes: usize) -> PlanOptions {
+        PlanOptions {
+            message_bytes_max: self.message_bytes_max.min(share_bytes),
+            in_flight_bytes: self.in_flight_bytes.min(share_bytes),
+            ..self
+        }
+    }
 }
 
 /// Work requests of two hosts.

@@ -117,7 +117,8 @@
 //!
 //! Memory of the driver can be had in huge pages ([`PageSize`]). Memory of the application is anything that becomes a [`UserMemory`]:
 //! a `Vec<u8>`, a `Box<[u8]>`, a `&'static mut [u8]`, a file of its own ([`UserMemory::in_file`]), or memory of another allocator
-//! ([`UserMemory::from_raw_parts`]). It comes back with [`Region::release`]. A card in another process reaches files only.
+//! ([`UserMemory::from_raw_parts`]). It comes back with [`Region::release`]. A card in another process reaches files only, unless
+//! [its client trusts it](vfio_user::ConnectOptions::shares_process).
 //!
 //! ```
 //! # #[path = "../tests/null_card/mod.rs"] mod null_card;

@@ -15,7 +15,7 @@
 //! 3. The card reaches memory in the driver's files that is mapped, and no other memory of this process, so that a server that dies
 //!    or never forgets a mapping harms nobody. Such memory is that of [`Function::allocate`], and memory of the application that
 //!    lies in a file of [`UserMemory::in_file`](crate::UserMemory::in_file) or of [`Memory`]; other memory of the application is
-//!    refused.
+//!    refused, unless [`ConnectOptions::shares_process`] lets the server have it.
 //! 4. Sizes and counts of the server are checked before they are used.
 //!
 //! The specification is that of the project libvfio-user, version 0.1.
@@ -29,7 +29,7 @@ mod regions;
 use crate::addresses::Addresses;
 use crate::eventfds::{Eventfds, Woken};
 use crate::function::{Bar, DOORBELL_BAR, Function, FunctionError, Ownership, REGISTER_BAR};
-use crate::memory::{Memory, PageSize, Purpose};
+use crate::memory::{FilePart, Memory, PageSize, Purpose};
 use crate::server_error::ServerError;
 use crate::sync::{Mutex, MutexGuard, lock};
 use client::{Client, FDS_MAX};
@@ -39,6 +39,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -64,14 +65,23 @@ pub struct ConnectOptions {
     pub addresses: Range<u64>,
     /// How many times longer than hardware the card takes: see [`Function::time_scale`].
     pub time_scale: u32,
+    /// The card also reaches memory of the application that lies in no file: heap, stack, any mapping. The server gets a handle of
+    /// all memory of this process for it (`/proc/self/mem`), so that it must be trusted as this process is. `rnic-sim serve` takes
+    /// such a handle; a server that does not refuses the mapping.
+    pub shares_process: bool,
 }
 
 impl Default for ConnectOptions {
-    /// A timeout of 5 s, an answer for every 32nd write, addresses from 4 GiB to 256 TiB, and a card that is simulated and takes
-    /// up to 1000 times longer than hardware.
+    /// A timeout of 5 s, an answer for every 32nd write, addresses from 4 GiB to 256 TiB, a card that is simulated and takes
+    /// up to 1000 times longer than hardware, and memory in files only.
     fn default() -> Self {
-        let timeout = Duration::from_secs(5);
-        Self { timeout, posted_max: 32, addresses: 1 << 32..1 << 48, time_scale: 1000 }
+        Self {
+            timeout: Duration::from_secs(5),
+            posted_max: 32,
+            addresses: 1 << 32..1 << 48,
+            time_scale: 1000,
+            shares_process: false,
+        }
     }
 }
 
@@ -171,6 +181,8 @@ pub struct VfioUserFunction {
     is_resettable: bool,
     vectors: Eventfds,
     mappings: Mutex<Mappings>,
+    /// All memory of this process, if the server may have it.
+    process: Option<OwnedFd>,
     ownership: Ownership,
     began: Instant,
     time_scale: u32,
@@ -211,6 +223,7 @@ impl VfioUserFunction {
         };
         let (registers, doorbells) = (bar(REGISTER_BAR), bar(DOORBELL_BAR));
         let addresses = Addresses::new(Some(options.addresses));
+        let process = options.shares_process.then(own_memory).transpose()?;
         Ok(Self {
             connection,
             registers,
@@ -219,11 +232,17 @@ impl VfioUserFunction {
             is_resettable,
             vectors,
             mappings: Mutex::new(Mappings { addresses, mapped: BTreeMap::new() }),
+            process,
             ownership: Ownership::default(),
             began: Instant::now(),
             time_scale: options.time_scale.max(1),
         })
     }
+}
+
+/// Opens the memory of this process, in which an offset is an address.
+fn own_memory() -> Result<OwnedFd, FunctionError> {
+    Ok(OwnedFd::from(File::options().read(true).write(true).open("/proc/self/mem")?))
 }
 
 /// Connects to a socket within a time.
@@ -267,6 +286,16 @@ fn set_irqs(client: &mut Client, vectors: &[OwnedFd]) -> Result<(), ServerError>
         start += count;
     }
     Ok(())
+}
+
+impl VfioUserFunction {
+    /// The part of a file that the server finds memory in.
+    fn part<'a>(&'a self, memory: &'a Memory) -> Option<FilePart<'a>> {
+        memory.file().or_else(|| {
+            let process = self.process.as_ref().filter(|_| memory.is_of_user())?;
+            Some(FilePart { file: process.as_fd(), offset: memory.address() as u64 })
+        })
+    }
 }
 
 impl Function for VfioUserFunction {
@@ -326,8 +355,8 @@ impl Function for VfioUserFunction {
     }
 
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
-        let part = memory.file().ok_or(FunctionError::NotShared { bytes: memory.bytes() })?;
         let bytes = memory.bytes();
+        let part = self.part(memory).ok_or(FunctionError::NotShared { bytes })?;
         let mut mappings = lock(&self.mappings);
         let address = mappings.addresses.allocate(bytes, memory.page_size().bytes());
         let address = address.ok_or(FunctionError::OutOfAddresses { bytes })?;

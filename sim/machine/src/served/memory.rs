@@ -1,9 +1,11 @@
-//! Memory of a client: a file in memory (`memfd`) that it has passed to the server.
+//! Memory of a client: a file in memory (`memfd`) that it has passed to the server, or the memory of a process
+//! (`/proc/<pid>/mem`), in which an offset is an address.
 //!
 //! The card reads and writes it with calls of the operating system. It is not mapped: a client that cuts its file off would end
 //! a server that has it mapped (SIGBUS), and here only the card's access fails, as on a bus. A call takes less time than the
 //! simulation of the cycles in which the card moves the data. Other files are refused, since access to them may wait for
-//! somebody: a pipe, a file on a network. What a client maps without a file it keeps to itself.
+//! somebody: a pipe, a file on a network. What a client maps without a file it keeps to itself. The memory of a process ends with
+//! the process, and pages that it unmaps fail the card's access; a client that maps a file on a network there waits with the server.
 //!
 //! Software sees the last byte of a write after all others. So it sees an entry of a ring whole when it sees the phase, which is
 //! in its last byte.
@@ -11,7 +13,7 @@ use super::message::{Map, Refusal};
 use crate::host::{Access, Backing};
 use rustix::fs::{OFlags, fcntl_get_seals, fcntl_getfl, fstat, fstatfs};
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{Ordering, fence};
 
@@ -19,6 +21,8 @@ use std::sync::atomic::{Ordering, fence};
 pub const PAGE_BYTES: u64 = 4096;
 /// Type of the file system of huge pages, whose files cannot be written with calls.
 const HUGETLBFS: u64 = 0x9584_58f6;
+/// Type of the file system of processes.
+const PROC: u64 = 0x9fa0;
 
 /// A part of a file in memory.
 #[derive(Debug)]
@@ -40,13 +44,7 @@ impl ClientMemory {
         if !is_whole || map.bytes == 0 {
             return Err(Refusal::Invalid);
         }
-        // Only files in memory can be sealed, whether they are or not.
-        fcntl_get_seals(&fd).map_err(|_| Refusal::Unsupported)?;
-        if fstatfs(&fd).map_err(|_| Refusal::Unsupported)?.f_type as u64 == HUGETLBFS {
-            return Err(Refusal::Unsupported);
-        }
-        let file_bytes = fstat(&fd).map_err(|_| Refusal::Invalid)?.st_size;
-        if end > u64::try_from(file_bytes).unwrap_or(0) {
+        if end > file_bytes(&fd)? {
             return Err(Refusal::Invalid);
         }
         let mode = fcntl_getfl(&fd).map_err(|_| Refusal::Denied)? & OFlags::RWMODE;
@@ -61,6 +59,27 @@ impl ClientMemory {
         let file = File::from(fd);
         Ok((ClientMemory { file, offset: map.offset, bytes }, access))
     }
+}
+
+/// Size of a file that the card can access, in bytes.
+fn file_bytes(fd: &OwnedFd) -> Result<u64, Refusal> {
+    let file_system = fstatfs(fd).map_err(|_| Refusal::Unsupported)?.f_type as u64;
+    if file_system == PROC && is_process_memory(fd) {
+        return Ok(i64::MAX as u64);
+    }
+    // Only files in memory can be sealed, whether they are or not.
+    fcntl_get_seals(fd).map_err(|_| Refusal::Unsupported)?;
+    if file_system == HUGETLBFS {
+        return Err(Refusal::Unsupported);
+    }
+    let bytes = fstat(fd).map_err(|_| Refusal::Invalid)?.st_size;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// Returns whether a file of the file system of processes is the memory of one.
+fn is_process_memory(fd: &OwnedFd) -> bool {
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    name.is_ok_and(|name| name.file_name().is_some_and(|name| name == "mem"))
 }
 
 /// Memory that a client keeps to itself. Accesses of the card fail.
@@ -173,17 +192,34 @@ mod tests {
     #[test]
     fn only_files_in_memory_that_are_open_for_it_are_taken() {
         let (pipe, _writer) = std::io::pipe().unwrap();
-        let own = File::options().read(true).write(true).open("/proc/self/mem").unwrap();
+        let name = File::options().read(true).write(true).open("/proc/self/comm").unwrap();
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
-        for fd in [pipe.into(), own.into(), null.into()] {
+        for fd in [pipe.into(), name.into(), null.into()] {
             assert_eq!(refusal(fd, WHOLE), Some(Refusal::Unsupported));
         }
         let fd = memfd();
-        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let reader = || OwnedFd::from(File::open(&name).unwrap());
         assert_eq!(refusal(reader(), WHOLE), Some(Refusal::Denied));
         assert_eq!(refusal(reader(), Map { writable: false, ..WHOLE }), None);
         assert_eq!(refusal(reader(), Map { readable: false, ..WHOLE }), Some(Refusal::Denied));
+    }
+
+    #[test]
+    fn the_card_reaches_memory_of_a_process_as_long_as_it_is_mapped() {
+        let own = || OwnedFd::from(File::options().read(true).write(true).open("/proc/self/mem").unwrap());
+        let block = vec![7u8; 3 * 4096];
+        let first = (block.as_ptr() as u64).next_multiple_of(4096);
+        let (mut memory, access) = take(own(), Map { offset: first, ..WHOLE }).unwrap();
+        assert_eq!((memory.bytes(), access), (8192, Access::ReadWrite));
+        assert!(memory.write(4095, &[1, 2]));
+        let mut bytes = [0; 3];
+        assert!(memory.read(4094, &mut bytes));
+        assert_eq!(bytes, [7, 1, 2]);
+        // Nothing is mapped at the first pages of a process.
+        let (mut nothing, _) = take(own(), Map { offset: 0, ..WHOLE }).unwrap();
+        assert!(!nothing.read(0, &mut bytes) && !nothing.write(0, &bytes));
+        assert_eq!(refusal(own(), Map { offset: 1 << 63, ..WHOLE }), Some(Refusal::Invalid));
     }
 
     #[test]

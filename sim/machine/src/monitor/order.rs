@@ -8,7 +8,8 @@
 //! 3. An EQE that announces CQEs up to an index becomes visible after them.
 //! 4. An interrupt is sent only if an EQE of its vector is visible that no interrupt has announced, or that was not consumed
 //!    when the queue was armed.
-//! 5. The payload of a work request is not written after its CQE is visible.
+//! 5. The payload of a work request is not written after its CQE is visible. Memory that several requests have, as programs of the
+//!    verbs do it, is written for those that have not completed.
 use super::trail::{Moment, Trail};
 use super::{Log, Rule};
 use rnic_layout::admin::{ANSWER_BYTES, Answer};
@@ -244,7 +245,10 @@ impl OrderMonitor {
     pub fn visible(&mut self, time_ps: u64, address: u64, bytes: &[u8], log: &mut Log) {
         let length = bytes.len() as u64;
         for work in &self.work {
-            if work.is_completed && overlaps(work.first, work.length, address, length) {
+            if work.is_completed
+                && overlaps(work.first, work.length, address, length)
+                && !self.is_expected(address, length)
+            {
                 log.report(time_ps, Rule::Order, || {
                     let of = work.qp_number.map_or("any QP".into(), |number| format!("QP {number:#x}"));
                     let tag = work.tag;
@@ -269,6 +273,13 @@ impl OrderMonitor {
             }
         }
         self.trail.note(time_ps, moment);
+    }
+
+    /// Returns whether a request that has not completed has all of this memory.
+    fn is_expected(&self, address: u64, length: u64) -> bool {
+        let end = address.saturating_add(length);
+        let mut open = self.work.iter().filter(|work| !work.is_completed);
+        open.any(|work| work.first <= address && end <= work.first.saturating_add(work.length))
     }
 
     fn entries_visible(

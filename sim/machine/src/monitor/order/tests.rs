@@ -229,6 +229,18 @@ fn entries_are_written_whole_and_once() {
 }
 
 #[test]
+fn memory_of_several_requests_is_written_until_the_last_has_completed() {
+    let mut bench = Bench::new();
+    bench.monitor.expect_payload(Some(9), 77, 0x5000, 100);
+    bench.monitor.expect_payload(Some(9), 78, 0x5000, 50);
+    bench.completion_as(0, true, 77);
+    bench.monitor.visible(0, 0x5000, &[0; 50], &mut bench.log);
+    bench.is_good();
+    bench.monitor.visible(0, 0x5000, &[0; 51], &mut bench.log);
+    bench.is_violated("payload of QP 0x9, tag 0x4d");
+}
+
+#[test]
 fn payload_comes_before_the_completion_of_its_work() {
     let mut bench = Bench::new();
     bench.monitor.expect_payload(Some(9), 77, 0x5000, 100);

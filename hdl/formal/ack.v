@@ -12,7 +12,6 @@
 // module dut
     (* hierconn *) wire [9:0] \records.f_address ;
     (* hierconn *) wire [248:0] \records.f_word ;
-    (* anyseq *) wire f_swept;
     reg [9:0] f_open = 0;
     wire [9:0] f_reads = \records.f_word [20:11];
     wire f_is_alive = \records.f_word [0];

@@ -54,7 +54,6 @@
     wire f_is_open = is_open;
 
 // module dut
-    (* anyseq *) reg f_is_overdue;
     (* anyconst *) reg f_tag;
     (* anyconst *) reg [1:0] f_number;
     (* anyconst *) reg [2:0] f_index;
@@ -275,7 +274,10 @@
     // waits for its first word, or has begun. Tags that are passed over, and free ones, wait for nothing unless they rest.
     wire [5:0] f_start_of [0:2];
     assign f_start_of[0] = 0;
-    wire [1:0] f_answers = f_turn[0].is_real + f_turn[1].is_real;
+    wire [1:0] f_real;
+    wire [1:0] f_begun;
+    wire [1:0] f_number_of [0:1];
+    wire [1:0] f_answers = f_real[0] + f_real[1];
     wire [1:0] f_first = f_reserved - f_answers;
     genvar turn;
     generate for (turn = 0; turn < 2; turn = turn + 1) begin : f_turn
@@ -287,7 +289,10 @@
         wire is_taken = turn < tags_level;
         wire is_real = is_taken && !order[9];
         wire has_begun = state[5] == place[6];
-        wire [1:0] number = f_first + (turn == 1 && f_turn[0].is_real);
+        wire [1:0] number = f_first + (turn == 1 && f_real[0]);
+        assign f_real[turn] = is_real;
+        assign f_begun[turn] = has_begun;
+        assign f_number_of[turn] = number;
         assign f_start_of[turn + 1] = f_start_of[turn] + (is_real ? {3'b0, order[5:3]} + 6'd1 : 6'd0);
         always @(*) if (f_age == 2) begin
             assert ((order[8] == position[1]) == is_taken);
@@ -311,7 +316,7 @@
     always @(*) if (f_age == 2) assert (quarantined == f_held[0] + f_held[1]);
     // Tags that have an answer inside.
     wire [1:0] f_are_real =
-        \tags.f_head [0] ? {f_turn[0].is_real, f_turn[1].is_real} : {f_turn[1].is_real, f_turn[0].is_real};
+        \tags.f_head [0] ? {f_real[0], f_real[1]} : {f_real[1], f_real[0]};
 
     // Of the words in the ring, those are marked as last that are.
     genvar chunk;
@@ -403,12 +408,12 @@
     always @(*) begin
         assert (\tags.f_head == oldest);
         assert (f_inside == f_answers + f_is_back);
-        if (!f_turn[0].is_real || !f_turn[0].has_begun) assert (next_index == 0);
+        if (!f_real[0] || !f_begun[0]) assert (next_index == 0);
         else if (f_oldest[3]) assert ({1'b0, next_index} <= f_oldest[2:0] + 4'd1);
         else assert (next_index <= f_oldest[2:0]);
         if (head_valid && next_index == 0) assert (f_out == f_first - 2'd1 && f_is_last);
         else assert (f_out == f_first && f_out_index == next_index - head_valid && !f_is_back);
-        if (overdue) assert (f_limited[0] && f_turn[0].is_real && !f_ordered_oldest);
+        if (overdue) assert (f_limited[0] && f_real[0] && !f_ordered_oldest);
         if (f_idle != 0) assert (f_old_held == 0);
         if (f_is_idle && f_idle >= 2) assert (tags_level <= 1 && !f_ordered);
     end
@@ -444,7 +449,7 @@
             if (f_is_held) assert (\arrivals.f_is_open == f_waits && arrivals_word[520] == f_failed);
             else assert (f_failed == f_stored_failed);
         end
-        if (f_has_turn) assert (f_holder == (f_tag == \tags.f_head [0] ? f_turn[0].number : f_turn[1].number));
+        if (f_has_turn) assert (f_holder == (f_tag == \tags.f_head [0] ? f_number_of[0] : f_number_of[1]));
         // The chosen answer, and its chosen word from the host to the head.
         if (tx_valid && f_is_turn) assert (head_is_lost == f_was_given_up);
         if (f_is_chosen && f_number_turn < f_answers) begin
@@ -454,7 +459,7 @@
             if (f_stored > f_index && (f_number_turn != 0 || next_index <= f_index)) assert (\memory.f_word == f_word);
         end
         // From the host it takes one cycle to the tables, and another one until the exit sees it.
-        if (f_is_due && !f_turn[0].is_real) assert (f_late == 0);
+        if (f_is_due && !f_real[0]) assert (f_late == 0);
         if (f_is_due && f_late >= 1) assert (f_stored > f_out_index);
         if (f_is_due && f_late >= 2) assert (!f_changed_oldest || f_out_index != f_oldest[2:0]);
     end

@@ -485,7 +485,9 @@ fn all_signals_end_a_server_alike() -> Result<()> {
     let wire = Wire::new()?;
     let folder = tempfile::tempdir()?;
     let pcap = folder.path().join("all.pcap");
-    let mut command = process::Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+    // A server leaves the signals alone that its parent ignores, as that of this test may do under nohup.
+    let mut command = process::Command::new("env");
+    command.arg("--default-signal").arg(env!("CARGO_BIN_EXE_rnic-sim"));
     command.arg("serve").arg("--wire").arg(&wire.name).arg("--pcap").arg(&pcap);
     let served = Served::start_by(command, 1)?;
     let id = socket_peercred(UnixStream::connect(&served.sockets[0])?)?.pid;

@@ -75,6 +75,11 @@ impl Proof {
     /// Fails when the expression does not occur exactly once.
     pub fn with_cut(mut self, expression: &str, name: &str) -> Result<Self> {
         self.generated = self.replaced("cut", expression, name)?;
+        // It is declared before it is named, at the head of its module.
+        let place = self.generated.find(name).unwrap_or_default();
+        let head = self.generated[..place].rfind("\n);\n").context("the expression is in no module")?
+            + "\n);\n".len();
+        self.generated.insert_str(head, &format!("    (* anyseq *) reg {name};\n"));
         Ok(self)
     }
 
@@ -121,7 +126,7 @@ impl Proof {
         };
         let script = format!(
             "[options]\nmode {mode}\ndepth {cycles}\n{multiclock}\n[engines]\nsmtbmc yices\n\n\
-             [script]\nread_verilog -formal dut.v\nprep -flatten -top {TOP}\n{memories}\n[files]\ndut.v\n"
+             [script]\nread_verilog -formal -noautowire dut.v\nprep -flatten -top {TOP}\n{memories}\n[files]\ndut.v\n"
         );
         std::fs::write(directory.join("proof.sby"), script)?;
 

@@ -107,7 +107,7 @@ fn free_cells_are_lost_by_nobody_and_held_by_one_packet_at_most() -> Result<()> 
 
 fn chunk_buffer() -> Result<Proof> {
     let buffer = ChunkBuffer::<512, 7, 3, 1, 2, 3, 4, 2>::new(Storage::Block);
-    let is_late = "(now - is_overdue_reserved_at) > {1'b0, limit}";
+    let is_late = "(now - orders_read_data_reserved_at) > {1'b0, limit}";
     proof("chunk_buffer", buffer)?.with_mapped_memories().with_cut(is_late, "f_is_overdue")
 }
 
@@ -115,12 +115,12 @@ fn chunk_buffer() -> Result<Proof> {
 fn a_chunk_buffer_gives_answers_whole_and_in_order() -> Result<()> {
     let proof = chunk_buffer()?;
     proof.holds()?;
-    let returned = ".returned({1'b0, orders_read_data[5:3]} + 4'h1)";
+    let returned = ".returned({1'b0, orders_read_data_last_index} + 4'h1)";
     proof.catches("gives_back_one", returned, ".returned(4'h1)")?;
-    proof.catches("leaves_early", "progress_read_data[5] == orders_read_data[10]", "1'b1")?;
-    proof.catches("leaves_in_part", "fetch && !progress_read_data[3] && ", "fetch && ")?;
+    proof.catches("leaves_early", "progress_read_data_lap == orders_read_data_lap", "1'b1")?;
+    proof.catches("leaves_in_part", "fetch && !progress_read_data_is_open && ", "fetch && ")?;
     proof.catches("overwrites_head", "fetch = is_here && may_fetch", "fetch = is_here")?;
-    let same_tag = "is_same_tag <= arrival_value[521] == held[521]";
+    let same_tag = "is_same_tag <= arrival_value_tag == held_tag";
     proof.catches("forgets_what_was_just_written", same_tag, "is_same_tag <= 1'b0")
 }
 
@@ -134,7 +134,7 @@ fn a_chunk_buffer_gives_up_late_answers_and_no_others() -> Result<()> {
     proof.catches("reuses_a_tag_that_rests", "is_known && !quarantine_holds_next", "is_known")?;
     proof.catches("reuses_a_tag_too_soon", "arrivals_is_clear && !has_lost", "arrivals_is_clear")?;
     proof.catches("writes_late_words", "writes = is_awaited && !is_quarantined", "writes = is_awaited")?;
-    proof.catches("ends_as_if_whole", "memory_read_data[520] || head_is_lost", "memory_read_data[520]")?;
+    proof.catches("ends_as_if_whole", "memory_read_data_error || head_is_lost", "memory_read_data_error")?;
     proof.catches("keeps_chunks", ".returns(ends && !passes)", ".returns(ends && !passes && !loses)")
 }
 
@@ -179,15 +179,15 @@ fn the_order_of_psns_is_its_definition() -> Result<()> {
 fn retries_are_taken_as_often_as_allowed_and_epochs_do_not_meet() -> Result<()> {
     let proof = proof("retries", Retries::default())?;
     proof.holds()?;
-    proof.catches("exceeds", "of_retries < peer[197:195]", "of_retries <= peer[197:195]")?;
-    let given_back = "after_recovery_retries = recovery[0] ? 3'h0 : progress[159:157]";
-    proof.catches("keeps_what_was_taken", given_back, "after_recovery_retries = progress[159:157]")?;
-    proof.catches("waits_without_end", "|| recovery_of_waits < peer[200:198]", "|| 1'b1")?;
-    let is_last = "timeout_of_is_last = progress[159:157] == peer[197:195]";
-    proof.catches("fails_early", is_last, "timeout_of_is_last = |progress[159:157]")?;
-    let is_unsent = "progress[163] || issued_value[76:69] != check_of_retired[93:86] ||";
-    proof.catches("goes_back_again", is_unsent, "progress[163] ||")?;
-    let is_sent = "is_outstanding && issued_value[76:69] == timeout_of_retired[93:86]";
+    proof.catches("exceeds", "of_retries < peer_retry_count", "of_retries <= peer_retry_count")?;
+    let given_back = "after_recovery_retries = recovery_progresses ? 3'h0 : progress_retries_taken";
+    proof.catches("keeps_what_was_taken", given_back, "after_recovery_retries = progress_retries_taken")?;
+    proof.catches("waits_without_end", "|| recovery_of_waits < peer_rnr_retry", "|| 1'b1")?;
+    let is_last = "timeout_of_is_last = progress_retries_taken == peer_retry_count";
+    proof.catches("fails_early", is_last, "timeout_of_is_last = |progress_retries_taken")?;
+    let is_unsent = "progress_wants_rewind || issued_value_epoch != progress_retired_epoch ||";
+    proof.catches("goes_back_again", is_unsent, "progress_wants_rewind ||")?;
+    let is_sent = "is_outstanding && issued_value_epoch == progress_retired_epoch";
     proof.catches("times_out_before_it_sends", is_sent, "is_outstanding")
 }
 
@@ -195,28 +195,32 @@ fn retries_are_taken_as_often_as_allowed_and_epochs_do_not_meet() -> Result<()> 
 fn a_packet_of_an_older_epoch_is_not_sent() -> Result<()> {
     let proof = proof("issue", Issue::default())?;
     proof.holds()?;
-    proof.catches("ignores_the_epoch", "packet_beat[27:20] != nows_read_data[7:0] || ", "")?;
-    proof.catches("sends_what_is_stale", "packet_beat[187] && !outcome_of_is_stale", "packet_beat[187]")?;
+    proof.catches("ignores_the_epoch", "packet_beat_header_epoch != nows_read_data_epoch || ", "")?;
+    proof.catches(
+        "sends_what_is_stale",
+        "packet_beat_kind_is_local && !outcome_of_is_stale",
+        "packet_beat_kind_is_local",
+    )?;
     proof.catches(
         "sends_what_is_closed",
-        "nows_read_data[32] && nows_read_data[40:33] ==",
-        "1'b0 && nows_read_data[40:33] ==",
+        "nows_read_data_is_closed && nows_read_data_generation ==",
+        "1'b0 && nows_read_data_generation ==",
     )?;
-    proof.catches("knows_the_first_epoch_only", "is_sweeping ? 8'h0 : retired[112:105]", "8'h0")
+    proof.catches("knows_the_first_epoch_only", "sweep_is_sweeping ? 8'h0 : retired_retired_epoch", "8'h0")
 }
 
 #[test]
 fn an_acknowledgement_passes_no_unsent_response() -> Result<()> {
     let proof = proof("ack", Ack::default())?.with_cut("&sweep", "f_swept")?;
     proof.holds()?;
-    let leaves = "&& !difference_2[31]\n        && !(|records_read_data[20:11])";
+    let leaves = "&& !difference_2[31]\n        && !(|records_read_data_reads_open)";
     proof.catches("passes", leaves, "&& !difference_2[31]")?;
-    let opens = "(change[2] || change[3]) ? records_read_data[20:11] + 10'h1";
+    let opens = "(change_releases || change_repeats) ? records_read_data_reads_open + 10'h1";
     proof.catches(
         "passes_the_answer_to_a_duplicate",
         opens,
-        "change[2] ? records_read_data[20:11] + 10'h1",
+        "change_releases ? records_read_data_reads_open + 10'h1",
     )?;
-    let is_last = "enters_queue_is_last = records_read_data[20:11] == {5'h0, closing_count}";
+    let is_last = "enters_queue_is_last = records_read_data_reads_open == {5'h0, closing_count}";
     proof.catches("forgets_who_waits", is_last, "enters_queue_is_last = 1'b0")
 }

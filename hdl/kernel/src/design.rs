@@ -110,8 +110,8 @@ pub(crate) struct Atom {
     pub(crate) width: usize,
     /// Of constants; of signals, what they hold at the moment.
     pub(crate) value: BigUint,
-    /// Names of the values of an enum, such as `Phase::Idle`.
-    pub(crate) variants: Vec<String>,
+    /// Its type: the names of the values of an enum, such as `Phase::Idle`, or of the fields of a struct.
+    pub(crate) ty: TypeKind,
     /// Why it cannot be printed, if it cannot.
     pub(crate) fault: Option<&'static str>,
 }
@@ -244,10 +244,7 @@ impl Probe for Walk {
             rust_name: rust_path.join("."),
             kind: atom.kind(),
             width: atom.bits(),
-            variants: match atom.descriptor().kind {
-                TypeKind::Enum(variants) => variants,
-                _ => Vec::new(),
-            },
+            ty: atom.descriptor().kind,
             value: if fault.is_none() {
                 number_of(&atom.verilog()).expect("signed signals are refused")
             } else {

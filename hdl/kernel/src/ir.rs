@@ -98,6 +98,8 @@ pub struct Node {
     pub width: usize,
     /// A name that the author gave: of a `let` (a wire) or of a Rust constant (a localparam).
     pub name: Option<String>,
+    /// Of a slice that is a field of its base: the path of the field, with `_` between names.
+    pub field: Option<String>,
 }
 
 /// What an assignment writes.

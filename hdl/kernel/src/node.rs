@@ -56,8 +56,13 @@ impl<T: Synth> Node<T> {
 
     /// `value.field`: the closures give the type of the field and its offset.
     #[doc(hidden)]
-    pub fn project<F: Synth>(self, _field: impl Fn(T) -> F, offset: impl Fn(T) -> usize) -> Node<F> {
-        self.slice(offset(T::default()))
+    pub fn project<F: Synth>(
+        self,
+        name: &str,
+        _field: impl Fn(T) -> F,
+        offset: impl Fn(T) -> usize,
+    ) -> Node<F> {
+        Node::from_id(steps::field(self.id, offset(T::default()), F::BITS, name))
     }
 }
 

@@ -73,6 +73,23 @@ fn width_of(kind: &TypeKind) -> usize {
     }
 }
 
+/// The field of a type that has just these bits; one of a field has the names of both, joined by a point.
+pub(crate) fn field_at(kind: &TypeKind, offset: usize, width: usize) -> Option<String> {
+    let TypeKind::Composite(fields) = kind else { return None };
+    let mut start = 0;
+    for field in fields {
+        let (ty, end) = (&field.kind.kind, start + width_of(&field.kind.kind));
+        if (start, end) == (offset, offset + width) {
+            return Some(field.fieldname.clone());
+        }
+        if start <= offset && offset < end {
+            return Some(format!("{}.{}", field.fieldname, field_at(ty, offset - start, width)?));
+        }
+        start = end;
+    }
+    None
+}
+
 /// Reads all ports of `block`, in the order of its declaration.
 pub fn ports_of(block: &dyn Block) -> Vec<Port> {
     let mut reader = Reader::default();

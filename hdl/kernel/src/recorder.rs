@@ -141,6 +141,11 @@ pub(crate) mod steps {
         with(|recorder| recorder.slice(base, offset, width))
     }
 
+    /// See [`Recorder::field`].
+    pub(crate) fn field(base: NodeId, offset: usize, width: usize, name: &str) -> NodeId {
+        with(|recorder| recorder.field(base, offset, width, name))
+    }
+
     /// See [`Recorder::resize`].
     pub(crate) fn resize(node: NodeId, width: usize) -> NodeId {
         with(|recorder| recorder.resize(node, width))
@@ -351,7 +356,7 @@ impl Recorder {
         if width == 0 {
             self.fault("a value of no bits (such as an enum with a single variant) has no wire");
         }
-        self.kernel.nodes.push(Node { op, width, name: None });
+        self.kernel.nodes.push(Node { op, width, name: None, field: None });
         self.kernel.nodes.len() - 1
     }
 
@@ -397,7 +402,8 @@ impl Recorder {
         if width == base_width {
             return base;
         }
-        match (self.op(base).clone(), &self.kernel.nodes[base].name) {
+        let Node { op, name, field, .. } = &self.kernel.nodes[base];
+        match (op.clone(), name.as_ref().or(field.as_ref())) {
             (Op::Literal(value), _) => {
                 let mask = (BigUint::from(1u8) << width) - 1u8;
                 self.node(Op::Literal((value >> offset) & mask), width)
@@ -407,6 +413,22 @@ impl Recorder {
             }
             _ => self.node(Op::Slice { base, offset }, width),
         }
+    }
+
+    /// A field of `base`, to be mentioned by name; one of a field is a field of the whole.
+    pub(crate) fn field(&mut self, base: NodeId, offset: usize, width: usize, name: &str) -> NodeId {
+        let Node { op, name: known, field, .. } = &self.kernel.nodes[base];
+        let (whole, start, path) = match (op, known, field) {
+            (Op::Slice { base: whole, offset: start }, None, Some(outer)) => {
+                (*whole, start + offset, format!("{outer}_{name}"))
+            }
+            _ => (base, offset, name.to_owned()),
+        };
+        let node = self.slice(whole, start, width);
+        if matches!(self.op(node), Op::Slice { base, .. } if *base == whole) && node != base {
+            self.kernel.nodes[node].field = Some(path);
+        }
+        node
     }
 
     /// Parts, most significant first; parts of no bits vanish.
@@ -433,10 +455,10 @@ impl Recorder {
 
     // ---- names ----
 
-    /// Names a node after a `let`, unless it has a name or is itself a signal or a constant.
+    /// Names a node after a `let`, unless it has a name or is itself a signal, a field or a constant.
     pub(crate) fn bind(&mut self, node: NodeId, name: &str) {
-        let is_alias =
-            matches!(self.op(node), Op::Signal(_) | Op::Literal(_)) || self.kernel.nodes[node].name.is_some();
+        let Node { op, name: known, field, .. } = &self.kernel.nodes[node];
+        let is_alias = matches!(op, Op::Signal(_) | Op::Literal(_)) || known.is_some() || field.is_some();
         if !is_alias {
             self.make_wire(node, name);
         }

@@ -82,7 +82,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "last-beat-one-late",
         Kind::OffByOne,
-        ("request_buffer", "is_last", "reading[26:14] <= BEAT_BYTES"),
+        ("request_buffer", "is_last", "reading_last_byte <= BEAT_BYTES"),
         "a payload of one byte more than whole beats loses a beat",
         "endpoint",
     ),
@@ -165,7 +165,7 @@ pub const FAULTS: &[Fault] = &[
     text(
         "share-without-bound",
         Kind::Lost,
-        ("share", ".write_data([[(|has_share_held) && has_share_held >= free]])", "1'b0"),
+        ("share", ".write_data([[(|last_held) && last_held >= free]])", "1'b0"),
         "the packets of one ring are parked until no entry is left",
         "flood",
     ),
@@ -207,7 +207,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "receive-address-not-advanced",
         Kind::WrongField,
-        ("scatter", "sge_after_address_3", "@ - {51'h0, sge_after_used_3}"),
+        ("scatter", "sge_after_address_3", "@ - {51'h0, parts_first}"),
         "later packets of a SEND overwrite the first",
         "endpoint",
     ),
@@ -295,7 +295,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "duplicate-acknowledges-a-read",
         Kind::WrongField,
-        ("admit", "reply_psn_read_psns", "24'h0"),
+        ("admit", "records_read_data_read_psns", "24'h0"),
         "the ACK of a duplicate WRITE names the READ or atomic behind it",
         "duplicates",
     ),
@@ -303,7 +303,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "scheduler-return-lost",
         Kind::Lost,
-        ("ready_queue", "again_ready", "!is_sweeping"),
+        ("ready_queue", "again_ready", "!sweep_is_sweeping"),
         "a queue pair that returns in the cycle of a doorbell is forgotten",
         "rings",
     ),
@@ -394,7 +394,11 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "requester-psn-without-wrap",
         Kind::WrongWidth,
-        ("acknowledge", "check_of_ahead", "(arrival[28:5] < progresses_read_data[101:78]) ? 24'h800000 : @"),
+        (
+            "acknowledge",
+            "check_of_ahead",
+            "(arrival_psn < progresses_read_data_retired_una_psn) ? 24'h800000 : @",
+        ),
         "a response behind the wrap of the PSN is stale",
         "endpoint",
     ),
@@ -627,14 +631,18 @@ pub const FAULTS: &[Fault] = &[
     text(
         "message-block-lost",
         Kind::Lost,
-        ("outstanding", ".rx_valid([[freed_valid]] || is_sweeping)", "1'b0"),
+        ("outstanding", ".rx_valid([[freed_valid]] || sweep_is_sweeping)", "1'b0"),
         "a block of outstanding messages is not given back",
         "rings",
     ),
     text(
         "receive-line-lost",
         Kind::Lost,
-        ("rq_prefetch", "lines_rx_valid = clears || returns_line_leaves || ([[frees]] && freed[11])", "1'b0"),
+        (
+            "rq_prefetch",
+            "lines_rx_valid = clears || grant_given_leaves_shared || ([[frees]] && freed[11])",
+            "1'b0",
+        ),
         "a line of receive WQEs that a queue pair leaves behind is not given back",
         "traffic",
     ),

@@ -8,11 +8,11 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{BinOp, Block, Expr, ExprCall, ExprIf, ExprMatch, Local, Stmt};
 
-pub(crate) fn of_block(block: &Block) -> TokenStream {
-    Claims::default().block(block)
+/// The claims of a body; `hardware` are the names that are hardware from its beginning.
+pub(crate) fn of_block(block: &Block, hardware: Names) -> TokenStream {
+    Claims { hardware }.block(block)
 }
 
-#[derive(Default)]
 struct Claims {
     hardware: Names,
 }

@@ -14,7 +14,7 @@ use syn::{
 };
 
 /// The names that stand for hardware in the kernel seen so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Names(BTreeSet<String>);
 
 impl Names {

@@ -118,7 +118,10 @@ fn struct_binding(pattern: &PatStruct, value: &TokenStream) -> Result<TokenStrea
         };
         let (get, offset) = field_accessors(&[member]);
         let label = name.unraw().to_string();
-        Ok(quote!(let #name = ::rnic_kernel::staged::Bind::bind(#whole.project(#get, #offset), #label);))
+        let field = member.unraw().to_string();
+        Ok(quote! {
+            let #name = ::rnic_kernel::staged::Bind::bind(#whole.project(#field, #get, #offset), #label);
+        })
     });
     let fields = fields.collect::<Result<Vec<_>>>()?;
     let label = pattern.path.segments.last().map(|last| last.ident.to_string().to_lowercase());
@@ -461,7 +464,8 @@ fn field(access: &ExprField) -> Result<TokenStream> {
         Member::Unnamed(index) => Ok(quote!(#base.#index)),
         Member::Named(name) => {
             let (get, offset) = field_accessors(&[name]);
-            Ok(quote_spanned!(access.span()=> #base.project(#get, #offset)))
+            let label = name.unraw().to_string();
+            Ok(quote_spanned!(access.span()=> #base.project(#label, #get, #offset)))
         }
     }
 }
@@ -697,7 +701,8 @@ impl Pattern {
                 let tests = pattern.fields.iter().map(|field| match &field.member {
                     Member::Named(name) => {
                         let (get, offset) = field_accessors(&[name]);
-                        self.test(&field.pat, &quote!(#subject.project(#get, #offset)))
+                        let label = name.unraw().to_string();
+                        self.test(&field.pat, &quote!(#subject.project(#label, #get, #offset)))
                     }
                     Member::Unnamed(index) => refuse(index, "a hardware struct has named fields"),
                 });

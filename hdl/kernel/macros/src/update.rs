@@ -2,8 +2,9 @@
 //! `#[kernel] fn verb(&mut self, ..)`: a group of connections, beside its claims and its staged copy.
 use crate::hardware::{self, Names};
 use crate::{claims, comments, quick, stage, syntax};
-use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use proc_macro2::{TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote};
+use syn::ext::IdentExt;
 use syn::{FnArg, Ident, ItemFn, Pat, Result, ReturnType, Type};
 
 pub(crate) fn expand(item: &ItemFn) -> Result<TokenStream> {
@@ -13,7 +14,7 @@ pub(crate) fn expand(item: &ItemFn) -> Result<TokenStream> {
         _ => return method(item),
     };
     let native = comments::without_docs(quick::native(block));
-    let claims = claims::of_block(block);
+    let claims = claims::of_block(block, Names::default());
     let staged = stage::statements(&hardware::mark_generator_values(block, Names::default()))?;
     let documentation = comments::documentation(attrs);
     Ok(quote! {
@@ -52,9 +53,14 @@ fn method(item: &ItemFn) -> Result<TokenStream> {
         }
     });
     let native = comments::without_docs(quick::native(block));
-    let claims = claims::of_block(block);
+    let claims = claims::of_block(block, hardware.clone());
     let staged = stage::statements(&hardware::mark_generator_values(block, hardware))?;
     let (claim_name, staged_name) = twins(&sig.ident);
+    let bindings = names.iter().filter(|name| mentions(block.to_token_stream(), name) > 1).map(|name| {
+        let label = format!("{}_{}", sig.ident.unraw(), name.unraw());
+        quote!(let #name = ::rnic_kernel::staged::Bind::bind(#name, #label);)
+    });
+    let bindings: TokenStream = bindings.collect();
     Ok(quote! {
         #(#attrs)*
         #vis #sig #native
@@ -69,7 +75,10 @@ fn method(item: &ItemFn) -> Result<TokenStream> {
         #[allow(unused, missing_docs, unused_qualifications, unreachable_code, clippy::all)]
         #vis fn #staged_name(&self, #(#names: ::rnic_kernel::Node<#types>),*) {
             use ::rnic_kernel::staged::StagedVal as _;
-            ::rnic_kernel::staged::method(|| { #staged })
+            ::rnic_kernel::staged::method(|| {
+                #bindings
+                #staged
+            })
         }
     })
 }
@@ -77,6 +86,22 @@ fn method(item: &ItemFn) -> Result<TokenStream> {
 /// The names under which a method has its claims and its staged copy.
 pub(crate) fn twins(method: &Ident) -> (Ident, Ident) {
     (format_ident!("{method}_connect"), format_ident!("{method}_staged"))
+}
+
+/// How often a value is named in a body: one that is named twice is a wire, so that its logic is printed once.
+fn mentions(tokens: TokenStream, name: &Ident) -> usize {
+    let mut dots = 0;
+    let mut count = 0;
+    for token in tokens {
+        count += match &token {
+            // Behind one dot it is a field.
+            TokenTree::Ident(ident) => usize::from(ident == name && dots != 1),
+            TokenTree::Group(group) => mentions(group.stream(), name),
+            _ => 0,
+        };
+        dots = if matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.') { dots + 1 } else { 0 };
+    }
+    count
 }
 
 fn parameter<'a>(pattern: &'a Pat, ty: &'a Type) -> Result<(&'a Ident, &'a Type)> {

@@ -15,6 +15,8 @@ pub(crate) struct Graph {
     /// For every node, the first one that means the same.
     canonical: Vec<NodeId>,
     first_of: HashMap<(Op, usize), NodeId>,
+    /// The first node of each field: of a base, at an offset, with a width.
+    field_of: HashMap<(NodeId, usize, usize), NodeId>,
     /// Where the nodes of the kernel have gone.
     moved_to: Vec<NodeId>,
 }
@@ -53,7 +55,14 @@ impl Graph {
                 faults.push(fault);
                 Op::Literal(BigUint::default())
             });
-            let new_id = graph.simplest(op, node.width, node.name.as_deref(), signals);
+            let new_id = match (&op, &node.field) {
+                (Op::Slice { base, .. }, Some(field)) if node.name.is_none() => {
+                    let base = *base;
+                    let new_id = graph.simplest(op, node.width, None, signals);
+                    graph.field(new_id, base, field)
+                }
+                _ => graph.simplest(op, node.width, node.name.as_deref(), signals),
+            };
             graph.moved_to.push(new_id);
         }
         if faults.is_empty() { Ok(graph) } else { Err(faults) }
@@ -104,8 +113,23 @@ impl Graph {
         let id = self.nodes.len();
         let key = (self.canonical_op(&op), width);
         self.canonical.push(*self.first_of.entry(key).or_insert(id));
-        self.nodes.push(Node { op, width, name });
+        self.nodes.push(Node { op, width, name, field: None });
         id
+    }
+
+    /// A slice of `base` that is a field: the one node that all mentions of the field share.
+    fn field(&mut self, node: NodeId, base: NodeId, field: &str) -> NodeId {
+        let Node { op: Op::Slice { base: found, offset }, name: None, width, .. } = self.nodes[node] else {
+            return node;
+        };
+        // What looked through the base has other fields.
+        if found != base {
+            return node;
+        }
+        let whole = if self.nodes[base].name.is_some() { base } else { self.canonical[base] };
+        let first = *self.field_of.entry((whole, offset, width)).or_insert(node);
+        self.nodes[first].field.get_or_insert_with(|| field.to_owned());
+        first
     }
 
     fn canonical_op(&self, op: &Op) -> Op {

@@ -4,6 +4,7 @@ use crate::design::{Atom, ChildKind, Scope};
 use crate::ir::SignalKey;
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::AtomKind;
+use rust_hdl::core::type_descriptor::TypeKind;
 use std::collections::HashMap;
 use std::ops::Index;
 
@@ -44,8 +45,8 @@ pub(crate) struct Signal {
     pub(crate) width: usize,
     /// Of constants.
     pub(crate) value: BigUint,
-    /// What the values of an enum are called.
-    pub(crate) variants: Vec<String>,
+    /// What the values of an enum are called, or the fields of a struct.
+    pub(crate) ty: TypeKind,
 }
 
 /// All signals of a block and all ports of its children.
@@ -103,7 +104,7 @@ impl Signals {
             role,
             width: atom.width,
             value: atom.value.clone(),
-            variants: atom.variants.clone(),
+            ty: atom.ty.clone(),
         });
     }
 

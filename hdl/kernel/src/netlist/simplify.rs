@@ -84,7 +84,7 @@ impl Graph {
         if name.is_none() {
             return node;
         }
-        let Node { op, width, name: known } = self[node].clone();
+        let Node { op, width, name: known, .. } = self[node].clone();
         if known.is_none() || matches!(op, Op::Signal(_) | Op::Literal(_)) {
             return self.push(op, width, name);
         }
@@ -105,12 +105,12 @@ impl Graph {
         width: usize,
         name: Option<String>,
     ) -> NodeId {
-        let Node { op, width: base_width, name: base_name } = &self[base];
+        let Node { op, width: base_width, name: base_name, field } = &self[base];
         let base_width = *base_width;
         if width == base_width {
             return self.renamed(base, name);
         }
-        let is_named = base_name.is_some();
+        let is_named = base_name.is_some() || field.is_some();
         match op {
             Op::Literal(value) => {
                 let value = (value >> offset) & ones(width);

@@ -150,7 +150,8 @@ impl Usage {
         let is_simple = matches!(data.op, Op::Signal(_) | Op::Literal(_));
         let is_repeated = (shape.uses - 1) * shape.size > REPEATED_OPERATORS;
         let is_too_long = !shape.is_whole && (shape.depth > NESTING || shape.chain >= longest);
-        let is_indexed = shape.is_sliced || (data.name.is_some() && !matches!(data.op, Op::Literal(_)));
+        let has_name = data.name.is_some() || data.field.is_some();
+        let is_indexed = shape.is_sliced || (has_name && !matches!(data.op, Op::Literal(_)));
         shape.is_wire =
             is_indexed && !(is_simple && data.name.is_none()) || !is_simple && (is_repeated || is_too_long);
         self.shapes[node] = shape;

@@ -6,10 +6,11 @@ use super::statement::{Timing, comments};
 use super::{INDENT, Printed, stock};
 use crate::design::{Atom, Body, ChildKind, Instance, Scope};
 use crate::error::LocalFault;
-use crate::ir::{BinaryOp, Kernel, NodeId, Op, UnaryOp, VerilogLeaf};
+use crate::ir::{BinaryOp, Kernel, Node, NodeId, Op, UnaryOp, VerilogLeaf};
 use crate::netlist::{Domain, Driver, Effect, Netlist, Role, SignalId, Usage, operands};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::AtomKind;
+use rust_hdl::core::type_descriptor::TypeKind;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -230,7 +231,8 @@ impl<'a> Context<'a> {
         };
         let signal = &self.netlist.signals[signal];
         let index = usize::try_from(&leaf.reset_value).ok();
-        let variant = index.and_then(|index| signal.variants.get(index));
+        let variants: &[String] = if let TypeKind::Enum(variants) = &signal.ty { variants } else { &[] };
+        let variant = index.and_then(|index| variants.get(index));
         let meaning = variant.map(|name| (name.replace("::", "_"), signal.width, leaf.reset_value.clone()));
         let known = meaning.and_then(|meaning| self.constants.get(&meaning)).cloned();
         known.unwrap_or_else(|| literal(&leaf.reset_value, signal.width))
@@ -313,8 +315,19 @@ impl<'a> Context<'a> {
             let wanted = self.netlist.graph[node].name.as_deref().unwrap_or_default();
             self.wire_names.insert(node, table.claim(wanted, "value"));
         }
+        let (fields, unnamed): (Vec<_>, Vec<_>) =
+            unnamed.into_iter().partition(|&node| self.netlist.graph[node].field.is_some());
         for node in unnamed {
             self.wire_names.insert(node, table.claim(purpose(&self.netlist.graph[node].op), "value"));
+        }
+        // A field is called after what it is a field of.
+        for node in fields {
+            let Node { op: Op::Slice { base, .. }, field: Some(field), .. } = &self.netlist.graph[node]
+            else {
+                unreachable!("only slices are fields")
+            };
+            let name = table.claim(&format!("{}_{field}", self.value_text(*base)), "value");
+            self.wire_names.insert(node, name);
         }
     }
 
@@ -455,7 +468,8 @@ impl<'a> Context<'a> {
                     writer.need(*value);
                     let target = self.target(*signal, *part, Timing::Combinational);
                     writer.row.push_str(&comments(lines, 1));
-                    writer.row.push_str(&self.assignment(&format!("assign {target} ="), *value, 1));
+                    let left = format!("assign {target} =");
+                    writer.row.push_str(&self.assignment(&left, *value, self.field_note(*signal, *part), 1));
                 }
                 Driver::Always(actions) => {
                     let mut nodes = Vec::new();

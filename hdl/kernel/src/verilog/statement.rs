@@ -5,6 +5,7 @@ use super::layout::Layout;
 use super::module::Context;
 use crate::ir::{NodeId, Op};
 use crate::netlist::{Action, Effect, SignalId, continues_chain};
+use crate::ports;
 
 /// A `//` comment on lines of its own.
 pub(crate) fn comment(text: &str, depth: usize) -> String {
@@ -32,15 +33,23 @@ pub(crate) enum Timing {
 
 impl Context<'_> {
     /// `left = value;`, broken over lines if it is long.
-    pub(crate) fn assignment(&self, left: &str, value: NodeId, depth: usize) -> String {
+    pub(crate) fn assignment(&self, left: &str, value: NodeId, note: String, depth: usize) -> String {
         let is_chain = !self.usage.is_wire(value) && self.is_chain_of_choices(value);
-        self.laid_out(left, self.value(value), self.hugs(value), is_chain, depth)
+        let text = self.laid_out(left, self.value(value), self.hugs(value), is_chain, depth);
+        format!("{text}{note}\n")
+    }
+
+    /// The comment behind an assignment that gives one field of a signal a value.
+    pub(crate) fn field_note(&self, signal: SignalId, part: Option<(usize, usize)>) -> String {
+        let ty = &self.netlist.signals[signal].ty;
+        let field = part.and_then(|(offset, width)| ports::field_at(ty, offset, width));
+        field.map_or_else(String::new, |field| format!(" // {field}"))
     }
 
     /// `left = definition;` for a wire, whose value is not its own name.
     pub(crate) fn wire_definition(&self, left: &str, node: NodeId, depth: usize) -> String {
         let hugs = matches!(self.netlist.graph[node].op, Op::Concat(_));
-        self.laid_out(left, self.definition(node), hugs, self.is_chain_of_choices(node), depth)
+        self.laid_out(left, self.definition(node), hugs, self.is_chain_of_choices(node), depth) + "\n"
     }
 
     /// Braces open on the line of the assignment; anything else that is long begins on the next.
@@ -68,7 +77,7 @@ impl Context<'_> {
             let value = Layout::row(vec![Layout::space(), value]).indented();
             Layout::row(vec![start, value]).group()
         };
-        format!("{indent}{};\n", layout.render(depth, indent.len()))
+        format!("{indent}{};", layout.render(depth, indent.len()))
     }
 
     pub(crate) fn block(&self, actions: &[Action], timing: Timing, depth: usize) -> String {
@@ -82,7 +91,7 @@ impl Context<'_> {
             Effect::Assign { signal, part, value } => {
                 let operator = if timing == Timing::Clocked { "<=" } else { "=" };
                 let left = format!("{} {operator}", self.target(*signal, *part, timing));
-                text.push_str(&self.assignment(&left, *value, depth));
+                text.push_str(&self.assignment(&left, *value, self.field_note(*signal, *part), depth));
             }
             Effect::If { arms, otherwise } => {
                 text.push_str(&indent);

@@ -97,7 +97,7 @@ impl Builder {
     }
 
     fn node(&mut self, op: Op, width: usize) -> NodeId {
-        self.kernel.nodes.push(Node { op, width, name: None });
+        self.kernel.nodes.push(Node { op, width, name: None, field: None });
         self.kernel.nodes.len() - 1
     }
 

@@ -109,3 +109,48 @@ fn generic_structs_nest() {
     // Bit 1100 is the inner `last`, bits 1101 to 1104 are `data`.
     assert!(digits.ends_with(&format!("13{}", "0".repeat(275))), "{digits}");
 }
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Header {
+    flags: Bits<3>,
+    ours: Ours,
+}
+
+/// Reads and writes fields, and fields of fields.
+#[derive(Default, LogicBlock)]
+struct Fields {
+    pub rx: Signal<In, Header>,
+    pub length: Signal<Out, Bits<13>>,
+    pub high: Signal<Out, Bits<5>>,
+    pub flags: Signal<Out, Bits<3>>,
+    pub tx: Signal<Out, Header>,
+}
+
+impl Logic for Fields {
+    #[kernel]
+    fn update(&mut self) {
+        let header = self.rx.val();
+        let length = header.ours.length;
+        self.length.next = length;
+        self.high.next = header.ours.length.get_bits::<5>(8);
+        self.flags.next = header.flags;
+        self.tx.next = header;
+        self.tx.next.ours.length = length + 1;
+    }
+}
+
+/// Each field is one wire, which is called after the whole, and a part of a field is a part of that wire.
+#[test]
+fn fields_have_their_names_in_verilog() {
+    let verilog = rnic_kernel::generate(&mut Fields::default(), "fields").expect("the block is complete");
+    for line in [
+        "    wire [12:0] rx_ours_length = rx[17:5];",
+        "    assign length = rx_ours_length;",
+        "    assign high = rx_ours_length[12:8];",
+        "    wire [2:0] rx_flags = rx[2:0];",
+        "    assign flags = rx_flags;",
+        "        tx[17:5] = rx_ours_length + 13'h1; // ours.length",
+    ] {
+        assert_eq!(verilog.lines().filter(|found| *found == line).count(), 1, "{line} in:\n{verilog}");
+    }
+}

@@ -170,7 +170,7 @@ pub struct ChunkBuffer<
     orders: Memory<Order<WORD, CHUNK, COOKIE>, TAG>,
     #[init(Memory::new(Storage::Distributed))]
     progress: Memory<Progress<WORD>, TAG>,
-    #[init(Memory::new(storage))]
+    #[init(Memory::new(storage).without_old_word())]
     memory: Memory<Beat<DATA, BYTES>, CHUNK>,
     /// The oldest request, below the bit of its lap.
     oldest: Reg<Bits<TAGS>>,

@@ -168,7 +168,7 @@ pub struct RequestBuffer<
 
     #[init(FreeCells::new(cell_count(beats_log2(ADDRESS, BYTES), BYTES)))]
     cells: FreeCells<CELL_BITS>,
-    #[init(Memory::new(Storage::Block).with_words_log2(beats_log2(ADDRESS, BYTES)))]
+    #[init(Memory::new(Storage::Block).without_old_word().with_words_log2(beats_log2(ADDRESS, BYTES)))]
     beats: Memory<Bits<DATA>, ADDRESS>,
     #[init(Fifo::default().with_beats_log2(packets_log2(TOKENS)))]
     tokens: Fifo<PacketToken, TOKENS, TOKEN_COUNT>,

@@ -177,9 +177,9 @@ pub struct Park {
     /// Entries that hold a packet; a function of registers. During the sweep after reset those that are not free yet are among them.
     pub entries_used: Signal<Out, Bits<ENTRY_COUNT>>,
 
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).without_old_word())]
     tokens: Memory<Admitted, ENTRY_BITS>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).without_old_word())]
     parked_operands: Memory<AtomicOperands, ENTRY_BITS>,
     #[init(Memory::new(Storage::Block))]
     asks: Memory<Ask, ENTRY_BITS>,

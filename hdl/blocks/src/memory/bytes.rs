@@ -23,7 +23,7 @@
 //!
 //! Refuses words that are not `BYTES` bytes, more than 16 address bits, more contents than words, and contents in
 //! UltraRAM.
-use super::{Storage, declaration, index, is_address_width, read_registers, read_statements};
+use super::{Collision, Storage, declaration, index, is_address_width, read_registers, read_statements};
 use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
 
@@ -134,10 +134,10 @@ impl<const BITS: usize, const BYTES: usize, const ADDRESS: usize> Logic for Byte
         };
         let body = format!(
             "{}{}always @(posedge clock) begin\n{}{}end\n",
-            declaration(self._storage, &self._start),
+            declaration(self._storage, Collision::OldWord, &self._start),
             read_registers::<Bits<BITS>>(self._output_register),
             (0..BYTES).map(write).collect::<String>(),
-            read_statements(self._output_register, ""),
+            read_statements(self._output_register, Collision::OldWord, ADDRESS, ""),
         );
         let note = "As a simple dual-port memory, with one write strobe a byte.";
         rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &["read_data"])

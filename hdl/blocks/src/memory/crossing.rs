@@ -21,7 +21,7 @@
 //! 2. The owner never reads a word in the cycle in which it is written; what that yields is undefined.
 //!
 //! Refuses more than 16 address bits. It has no initial contents but zeros, on which no user may rely.
-use super::{Storage, declaration, index, is_address_width, read_registers, read_statements};
+use super::{Collision, Storage, declaration, index, is_address_width, read_registers, read_statements};
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words, written with one clock and read with another.
@@ -78,9 +78,9 @@ impl<T: Synth, const ADDRESS: usize> Logic for CrossingMemory<T, ADDRESS> {
         let body = format!(
             "{}{}always @(posedge write_clock) begin\n    if (write_enable) words[write_address] <= write_data;\nend\n\
              always @(posedge read_clock) begin\n{}end\n",
-            declaration(self._storage, &zeros),
+            declaration(self._storage, Collision::OldWord, &zeros),
             read_registers::<T>(false),
-            read_statements(false, ""),
+            read_statements(false, Collision::OldWord, ADDRESS, ""),
         );
         let note = "One clock writes, another reads; no word is read while it is written.";
         rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &["read_data"])

@@ -20,7 +20,7 @@
 //! 1. `read_data` is the word at `read_address`; a write is visible from the next cycle on.
 //!
 //! More than 6 address bits do not compile.
-use super::{Storage, declaration, index};
+use super::{Collision, Storage, declaration, index};
 use rnic_kernel::prelude::*;
 
 /// Address bits of the largest memory that needs no multiplexers around its LUTs.
@@ -73,7 +73,7 @@ impl<T: Synth, const ADDRESS: usize> Logic for LookupMemory<T, ADDRESS> {
         let body = format!(
             "{}assign read_data = words[read_address];\nalways @(posedge clock) begin\n    \
              if (write_enable) words[write_address] <= write_data;\nend\n",
-            declaration(Storage::Distributed, &zeros),
+            declaration(Storage::Distributed, Collision::OldWord, &zeros),
         );
         let note = "One port writes, one reads without a clock.";
         rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &[])

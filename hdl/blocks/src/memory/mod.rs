@@ -11,7 +11,9 @@
 //!
 //! 1. A read takes one cycle, and one more with an output register. `read_data` keeps the word of the last read. Only
 //!    [`LookupMemory`] answers within the cycle.
-//! 2. A read in the cycle in which its word is written yields the word as it was before.
+//! 2. A read in the cycle in which its word is written yields the word as it was before. A RAM that has no such mode pays with a
+//!    register and a multiplexer for each bit. [`Memory`] does without them if it is made with [`Memory::without_old_word`]: such a
+//!    read yields noise then, which in Rust and in simulated Verilog is the word beside it.
 //! 3. The contents at power-on are defined, zero unless stated otherwise, so that Rust, Verilator, Icarus and the FPGA
 //!    agree. Reset does not touch them.
 //! 4. More than 16 address bits, and none, do not compile.
@@ -79,9 +81,45 @@ impl Storage {
     }
 }
 
+/// What a read yields whose word is written in the same cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Collision {
+    /// The word as it was before.
+    #[default]
+    OldWord,
+    /// Whatever the RAM gives.
+    Noise,
+}
+
+impl Collision {
+    /// The place that such a read shows.
+    fn place(self, place: usize) -> usize {
+        match self {
+            Collision::Noise => place ^ 1,
+            Collision::OldWord => place,
+        }
+    }
+
+    /// The attribute of the array.
+    fn attribute(self) -> &'static str {
+        match self {
+            Collision::Noise => ", no_rw_check",
+            Collision::OldWord => "",
+        }
+    }
+
+    /// What the module says of it.
+    fn note(self) -> &'static str {
+        match self {
+            Collision::Noise => "a read of the word that is written in the same cycle yields noise",
+            Collision::OldWord => "a read yields the word as it was before the write of the same cycle",
+        }
+    }
+}
+
 /// Declares the array `words` and states what it starts with. RAM of an FPGA starts as zeros unless told otherwise, and zeros that
 /// are stated word by word cost synthesis nine tenths of its time to read a card, so only simulators are told of them.
-fn declaration<T: Synth>(storage: Storage, start: &[T]) -> String {
+fn declaration<T: Synth>(storage: Storage, collision: Collision, start: &[T]) -> String {
     let last = start.len() - 1;
     let zero = literal(T::default());
     let set = |(index, word): (usize, &T)| format!("    words[{index}] = {};\n", literal(*word));
@@ -92,7 +130,8 @@ fn declaration<T: Synth>(storage: Storage, start: &[T]) -> String {
          for (index = 0; index <= {last}; index = index + 1) words[index] = {zero};\n{others}end\n"
     );
     let start = if others.is_empty() { format!("`ifndef SYNTHESIS\n{start}`endif\n") } else { start };
-    format!("(* ram_style = \"{}\" *)\nreg {}words [0:{last}];\n{start}", storage.style(), range(T::BITS))
+    let attributes = format!("ram_style = \"{}\"{}", storage.style(), collision.attribute());
+    format!("(* {attributes} *)\nreg {}words [0:{last}];\n{start}", range(T::BITS))
 }
 
 /// The declared range of a value, empty for a single bit.
@@ -107,13 +146,23 @@ fn literal<T: Synth>(value: T) -> String {
 }
 
 /// The statement that clocks a word into `read_data`, through an output register if there is one.
-/// `cut` is the part of the address that names a word.
-fn read_statements(output_register: bool, cut: &str) -> String {
-    if output_register {
-        format!("    if (read_enable) fetched <= words[read_address{cut}];\n    read_data <= fetched;\n")
-    } else {
-        format!("    if (read_enable) read_data <= words[read_address{cut}];\n")
-    }
+/// `cut` is the part of the address that names one of `2^words_log2` words.
+fn read_statements(output_register: bool, collision: Collision, words_log2: usize, cut: &str) -> String {
+    let (word, output) = match output_register {
+        true => ("fetched", "    read_data <= fetched;\n"),
+        false => ("read_data", ""),
+    };
+    let read = format!("    if (read_enable) {word} <= words[read_address{cut}];\n");
+    let noise = match collision {
+        Collision::Noise => format!(
+            "`ifndef SYNTHESIS\n    \
+             if (read_enable && write_enable && write_address{cut} == read_address{cut})\n        \
+             {word} <= words[read_address{cut} ^ {words_log2}'h1];\n\
+             `endif\n"
+        ),
+        Collision::OldWord => String::new(),
+    };
+    read + &noise + output
 }
 
 /// Names the bits of addresses that a memory of `2^words_log2` words does not use, so that lint knows of them.

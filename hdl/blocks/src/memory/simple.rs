@@ -17,7 +17,7 @@
 //!
 //! Latency 1 cycle, 2 with an output register; one write and one read a cycle.
 //!
-//! 1. A read yields the word as it was before the write of the same cycle.
+//! 1. A read yields the word as it was before the write of the same cycle, or with [`Memory::without_old_word`] noise.
 //! 2. `read_data` keeps the word of the last read; `read_enable` gates the array, never the output register.
 //!
 //! A memory has as many words as its address can name, or a smaller power of two, which is a value and no type
@@ -26,7 +26,9 @@
 //!
 //! More than 16 address bits do not compile; more contents than words, contents in UltraRAM, and more words than the address can
 //! name panic.
-use super::{Storage, declaration, index, is_address_width, part, read_registers, read_statements, unused};
+use super::{
+    Collision, Storage, declaration, index, is_address_width, part, read_registers, read_statements, unused,
+};
 use rnic_kernel::prelude::*;
 
 /// Up to `2^ADDRESS` words with a port to write and a port to read.
@@ -54,6 +56,7 @@ pub struct Memory<T: Synth, const ADDRESS: usize> {
     #[init(storage)]
     _storage: Storage,
     _output_register: bool,
+    _collision: Collision,
     #[init(ADDRESS)]
     _words_log2: usize,
     #[init(storage.start(ADDRESS, &[]))]
@@ -77,6 +80,13 @@ impl<T: Synth, const ADDRESS: usize> Memory<T, ADDRESS> {
     /// stage.
     pub fn with_output_register(mut self) -> Self {
         self._output_register = true;
+        self
+    }
+
+    /// Lets a read of the word that is written in the same cycle yield noise: for queues and buffers, which read no word before the
+    /// cycle after its write.
+    pub fn without_old_word(mut self) -> Self {
+        self._collision = Collision::Noise;
         self
     }
 
@@ -134,7 +144,9 @@ impl<T: Synth, const ADDRESS: usize> Logic for Memory<T, ADDRESS> {
         if !self.clock.pos_edge() {
             return;
         }
-        let read_word = self._words[self.place(self.read_address.val())];
+        let place = self.place(self.read_address.val());
+        let collides = self.write_enable.val() && place == self.place(self.write_address.val());
+        let read_word = self._words[if collides { self._collision.place(place) } else { place }];
         if self._output_register {
             self.read_data.next = self._fetched;
         }
@@ -163,12 +175,12 @@ impl<T: Synth, const ADDRESS: usize> Logic for Memory<T, ADDRESS> {
         };
         let body = format!(
             "{}{}{unused}always @(posedge clock) begin\n    if (write_enable) words[write_address{cut}] <= write_data;\n{}end\n",
-            declaration(self._storage, &self._start),
+            declaration(self._storage, self._collision, &self._start),
             read_registers::<T>(self._output_register),
-            read_statements(self._output_register, &cut),
+            read_statements(self._output_register, self._collision, words_log2, &cut),
         );
-        let note = "One port writes, one reads; a read yields the word as it was before the write of the same cycle.";
-        rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &["read_data"])
+        let note = format!("One port writes, one reads; {}.", self._collision.note());
+        rnic_kernel::leaf(core::any::type_name::<Self>(), &note, body, &["read_data"])
     }
 }
 
@@ -196,19 +208,25 @@ mod tests {
     }
 
     #[test]
-    fn a_read_yields_the_word_before_the_write_of_its_cycle() {
-        let mut bench = bench(Small::with_contents(Storage::Block, &[bits(0x123)])).in_lock_step();
-        write(&mut bench, 0, 0x456);
-        read(&mut bench, 0);
-        bench.tick();
-        assert_eq!(bench.block.read_data.val(), bits(0x123));
-        bench.tick();
-        assert_eq!(bench.block.read_data.val(), bits(0x456));
+    fn a_read_of_what_is_written_yields_the_old_word_or_noise() {
+        for (makes, expected) in
+            [((|memory| memory) as fn(Small) -> Small, 0x123), (Small::without_old_word, 0x777)]
+        {
+            let memory = Small::with_contents(Storage::Block, &[bits(0x123), bits(0x777)]);
+            let mut bench = bench(makes(memory)).in_lock_step();
+            write(&mut bench, 0, 0x456);
+            read(&mut bench, 0);
+            bench.tick();
+            assert_eq!(bench.block.read_data.val(), bits(expected));
+            bench.block.write_enable.next = false;
+            bench.tick();
+            assert_eq!(bench.block.read_data.val(), bits(0x456));
+        }
     }
 
-    /// Random traffic, with and without an output register.
+    /// Random traffic, with and without an output register, with noise and without.
     fn is_the_same_in_verilog(memory: Small, random: &mut Random) {
-        for memory in [memory.clone(), memory.with_output_register()] {
+        for memory in [memory.clone(), memory.clone().with_output_register(), memory.without_old_word()] {
             let mut bench = bench(memory).in_lock_step();
             for _ in 0..500 {
                 bench.block.write_enable.next = random.random();

@@ -52,7 +52,7 @@ pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub tx: StreamTx<T>,
     /// Beats in the queue; registered.
     pub level: Signal<Out, Bits<COUNT>>,
-    #[init(Memory::new(storage))]
+    #[init(Memory::new(storage).without_old_word())]
     memory: Memory<T, ADDRESS>,
     write_address: Reg<Bits<ADDRESS>>,
     read_address: Reg<Bits<ADDRESS>>,

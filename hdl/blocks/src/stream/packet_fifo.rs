@@ -58,7 +58,7 @@ pub struct PacketFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub tx: StreamTx<T>,
     /// Beats in the memory, committed or not; combinational.
     pub level: Signal<Out, Bits<COUNT>>,
-    #[init(Memory::new(storage))]
+    #[init(Memory::new(storage).without_old_word())]
     memory: Memory<T, ADDRESS>,
     write_pointer: Reg<Bits<COUNT>>,
     commit_pointer: Reg<Bits<COUNT>>,

@@ -52,7 +52,7 @@ pub(super) struct Seal<const DATA: usize, const BYTES: usize> {
     pub(super) to_mac: StreamTx<Beat<DATA, BYTES>>,
 
     generate: IcrcGenerate<DATA, BYTES>,
-    #[init(Memory::new(Storage::Block))]
+    #[init(Memory::new(Storage::Block).without_old_word())]
     beats: Memory<OpenBeat<DATA, BYTES>, ADDRESS>,
     icrcs: Memory<Bits<32>, ADDRESS>,
     beat_count: Reg<Bits<COUNT>>,

@@ -1,5 +1,6 @@
 //! Completions: results of work requests.
 
+use crate::failed_request::FailedRequest;
 use crate::work_request::SgList;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
 
@@ -35,6 +36,29 @@ impl Completion {
     /// Returns whether the request succeeded.
     pub fn is_success(&self) -> bool {
         self.status == CompletionStatus::Success
+    }
+
+    /// Fails if the request has failed, with what to check. The memory of the request stays here.
+    ///
+    /// ```
+    /// # use rnic_driver::{CompletionQueue, Error};
+    /// fn drain(queue: &CompletionQueue) -> Result<(), Error> {
+    ///     while let Some(completion) = queue.poll_one()? {
+    ///         completion.check()?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`FailedRequest`] unless the status is success.
+    pub fn check(&self) -> Result<(), FailedRequest> {
+        let &Self { wr_id, qp_number, opcode, status, vendor_error, .. } = self;
+        if self.is_success() {
+            return Ok(());
+        }
+        Err(FailedRequest { wr_id, qp_number, opcode, status, vendor_error })
     }
 
     /// Returns whether the request was a receive.

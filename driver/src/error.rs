@@ -1,6 +1,8 @@
 //! Errors of control operations: opening a card, and creating, changing and destroying objects.
 
+use crate::failed_request::FailedRequest;
 use crate::function::FunctionError;
+use crate::post_error::{PostError, Refusal};
 use crate::ring::IndexError;
 use rnic_layout::admin::{BODIES, BODY_OFFSET, CommandHeader, CommandOpcode, CommandStatus};
 use rnic_layout::field::{Field, FieldError};
@@ -10,7 +12,7 @@ use rnic_layout::state::{ATTRIBUTES, AttributeMask, TransitionError};
 use std::fmt;
 use std::time::Duration;
 
-/// Failure to open a card, or to create, change, query or destroy an object.
+/// Failure to open a card, to create, change, query or destroy an object, or of a request that was posted to one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -220,6 +222,26 @@ pub enum Error {
     /// A completion queue has failed.
     #[error(transparent)]
     Completion(#[from] CompletionError),
+    /// A request was not posted.
+    #[error("the request was not posted: {0}")]
+    Refused(Refusal),
+    /// A request was posted, and has failed.
+    #[error(transparent)]
+    Request(#[from] FailedRequest),
+}
+
+// The text has its cause already, so that the cause is not a source, which a chain of errors would print again.
+impl From<Refusal> for Error {
+    fn from(reason: Refusal) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+/// Keeps the reason, and drops the request with its memory. Who wants to post the request again takes it out of the [`PostError`] first.
+impl<R> From<PostError<R>> for Error {
+    fn from(refused: PostError<R>) -> Self {
+        refused.reason.into()
+    }
 }
 
 // The text has its cause already, so that the cause is not a source, which a chain of errors would print again.

@@ -148,8 +148,10 @@
 //!
 //! # Errors
 //!
-//! A request that the queue does not take comes back with its memory ([`PostError`]); one that the card could not carry out completes
-//! with a status, and the queue pair is in the error state then: what else is posted completes as flushed.
+//! A request that the queue does not take comes back with its memory ([`PostError`]); `?` takes that too, into [`Error`] or into an
+//! error of the application. A request that the card could not carry out completes with a status, of which [`Completion::check`] makes
+//! an error that says what to check ([`FailedRequest`]). The queue pair is in the error state then: what else is posted completes as
+//! flushed.
 //!
 //! ```
 //! # #[path = "../tests/null_card/mod.rs"] mod null_card;
@@ -316,6 +318,10 @@ mod device_name;
 
 mod mapping;
 
+// Why calls, posts and requests fail.
+mod post_error;
+mod failed_request;
+
 mod error;
 
 // Access to the card.
@@ -353,8 +359,6 @@ mod region;
 mod raw_region;
 
 // Work and completions.
-mod post_error;
-
 mod work_request;
 
 mod completion;
@@ -375,6 +379,7 @@ pub use device_name::{DeviceName, DeviceNameError};
 pub use error::{CommandError, CompletionError, Error};
 pub use event_queue::{EventQueue, EventQueueOptions};
 pub use event_ring::AsynchronousEvent;
+pub use failed_request::FailedRequest;
 pub use function::{Bar, Claim, DmaSegment, Function, FunctionError, Ownership};
 pub use memory::{DeviceView, FilePart, Loan, LoanMut, Memory, PageSize, Purpose};
 pub use path::Path;

@@ -92,6 +92,20 @@ pub enum Refusal {
 }
 
 /// A work request that was not posted, and the reason.
+///
+/// `?` turns it into an [`Error`](crate::Error), which has the reason only, or into any error that takes errors of threads, which has the
+/// request too.
+///
+/// ```
+/// # use rnic_driver::{Error, PostError, QueuePair, Refusal, SendRequest, state::ReadyToSend};
+/// fn post(queue_pair: &mut QueuePair<ReadyToSend>, request: SendRequest) -> Result<Option<SendRequest>, Error> {
+///     match queue_pair.post_send(request) {
+///         // It comes back whole, to be posted again once something has completed.
+///         Err(PostError { reason: Refusal::QueueFull { .. }, request }) => Ok(Some(request)),
+///         posted => Ok(posted.map(|()| None)?),
+///     }
+/// }
+/// ```
 pub struct PostError<R> {
     /// Reason of the refusal.
     pub reason: Refusal,
@@ -112,3 +126,30 @@ impl<R> fmt::Display for PostError<R> {
 }
 
 impl<R> std::error::Error for PostError<R> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work_request::{ReceiveRequest, SendRequest};
+
+    #[test]
+    fn errors_of_threads_take_a_refused_request_and_give_it_back() {
+        fn post() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+            Err(PostError { reason: Refusal::NotInThisState, request: SendRequest::send(7) })?
+        }
+        let refused = post().unwrap_err().downcast::<PostError<SendRequest>>().unwrap();
+        assert_eq!((refused.reason, refused.request.wr_id), (Refusal::NotInThisState, 7));
+    }
+
+    #[test]
+    fn the_error_of_the_driver_takes_the_reason() {
+        fn post() -> Result<(), crate::Error> {
+            Err(PostError { reason: Refusal::NotInThisState, request: ReceiveRequest::new(7) })?
+        }
+        let error = post().unwrap_err();
+        assert!(matches!(error, crate::Error::Refused(Refusal::NotInThisState)), "{error:?}");
+        assert!(
+            error.to_string().starts_with("the request was not posted: the queue pair is not in a state")
+        );
+    }
+}

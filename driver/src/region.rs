@@ -524,6 +524,13 @@ impl SharedRegion {
         Ok(Sge::new(self.shared.first_address + offset as u64, self.shared.key, length))
     }
 
+    /// Copies all bytes of the region, which peers may change meanwhile.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.read(0, &mut bytes).expect("the copy is as long as the region");
+        bytes
+    }
+
     /// Copies `into.len()` bytes out of the region, from byte `offset` on.
     ///
     /// # Errors

@@ -74,7 +74,7 @@
 //!     };
 //!     let mut queue_pair = rig.connect(queue_pair, &peer, 0)?;
 //!     let request = SendRequest::send(1).inline(b"hello").signalled();
-//!     queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+//!     queue_pair.post_send(request)?;
 //!     let done = rig.wait("the completion of a SEND", |rig| Ok(rig.completions()?.pop()))?;
 //!     println!("{:?}", done.status);
 //!     let received = rig.wait("the message at the peer", |_| guest.heard("received "))?;

@@ -226,7 +226,7 @@ fn exchange(width_bits: u32, host: HostOptions, plug: Plug, faults: &[Fault]) ->
     let (mut process, socket, peer) = Peer::start(card, &work)?;
     let mut queue_pair = rig.connect(queue_pair, &peer, 0)?;
     let receive = ReceiveRequest::new(10).sge(rig.domain().allocate(SEND_BYTES)?);
-    queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+    queue_pair.post_receive(receive)?;
     let remote = |offset: usize, bytes: usize| RemoteMemory {
         address: PEER_FIRST + offset as u64,
         key: PEER_KEY,
@@ -334,7 +334,7 @@ fn a_datagram_is_a_frame_of_the_card() -> Result<()> {
         path_mtu: Pmtu::Bytes1024,
     };
     let mut queue_pair = rig.connect(queue_pair, &peer, 0)?;
-    queue_pair.post_send(SendRequest::send(1).inline(b"hello")).map_err(|refused| refused.reason)?;
+    queue_pair.post_send(SendRequest::send(1).inline(b"hello"))?;
     theirs.set_nonblocking(true)?;
     let mut bytes = [0; 200];
     let count = rig.wait("a frame of the card", |_| Ok(theirs.recv(&mut bytes).ok()))?;

@@ -238,7 +238,7 @@ impl Pair {
 
     /// Posts a send request at an end.
     pub(crate) fn post(&mut self, end: usize, request: SendRequest) -> Result<()> {
-        Ok(self.ends[end].queue_pair.post_send(request).map_err(|refused| refused.reason)?)
+        Ok(self.ends[end].queue_pair.post_send(request)?)
     }
 
     /// Posts a receive with room for some bytes at an end.
@@ -247,7 +247,7 @@ impl Pair {
         if bytes != 0 {
             request = request.sge(self.ends[end].domain.allocate(bytes)?);
         }
-        Ok(self.ends[end].queue_pair.post_receive(request).map_err(|refused| refused.reason)?)
+        Ok(self.ends[end].queue_pair.post_receive(request)?)
     }
 
     /// Memory of an end with these bytes.
@@ -264,7 +264,7 @@ impl Pair {
     /// The next completion of an end, which must be a success.
     pub(crate) fn success(&self, end: usize) -> Result<Completion> {
         let done = self.next(end)?;
-        ensure!(done.is_success(), "end {end}: request {} failed: {}", done.wr_id, done.status.name());
+        done.check().with_context(|| format!("end {end}"))?;
         Ok(done)
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn scatter_gather(cards: &Cards) -> Result<()> {
         for _ in 0..limits.receive_sges {
             receive = receive.sge(pair.ends[1].domain.allocate(length.div_ceil(limits.receive_sges.into()))?);
         }
-        pair.ends[1].queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+        pair.ends[1].queue_pair.post_receive(receive)?;
         let mut request = SendRequest::send(2).signalled();
         for piece in bytes.chunks(101) {
             request = request.sge(pair.memory(0, piece)?);
@@ -241,7 +241,7 @@ pub(crate) fn user_memory(cards: &Cards) -> Result<()> {
         let what = format!("a message of {length} bytes of the application");
         let room = register(&pair.ends[1].domain, vec![0xee; length + 1])?;
         let receive = ReceiveRequest::new(1).sge(room);
-        pair.ends[1].queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+        pair.ends[1].queue_pair.post_receive(receive)?;
         let region = register(&pair.ends[0].domain, bytes.clone())?;
         pair.post(0, SendRequest::send(2).sge(region).signalled())?;
         let mut received = pair.success(1).with_context(|| what.clone())?;
@@ -304,14 +304,14 @@ pub(crate) fn shared_receives(cards: &Cards) -> Result<()> {
     const COUNT: usize = 12;
     for wr_id in 0..COUNT as u64 {
         let request = ReceiveRequest::new(wr_id).sge(domains[1].allocate(600)?);
-        shared.post_receive(request).map_err(|refused| refused.reason)?;
+        shared.post_receive(request)?;
     }
     shared.set_limit(4)?;
     for count in 0..COUNT {
         let bytes = pattern(count, 50 * count);
         let [from, to] = &mut pairs[count % 2];
         let request = SendRequest::send(count as u64).sge(memory(&domains[0], &bytes)?).signalled();
-        from.post_send(request).map_err(|refused| refused.reason)?;
+        from.post_send(request)?;
         let received = next(&completions[1], &second)?;
         ensure!(received.is_success() && received.wr_id == count as u64, "{received:?}");
         ensure!(received.qp_number == to.number(), "the receive is that of another queue pair");
@@ -344,7 +344,7 @@ pub(crate) fn both_directions(cards: &Cards) -> Result<()> {
                 let (mut from, to) = (memory(end)?, memory(1 - end)?);
                 from.bytes_mut().copy_from_slice(&pattern(number as usize, BYTES));
                 let receive = ReceiveRequest::new(number).sge(to);
-                pair.ends[1 - end].queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+                pair.ends[1 - end].queue_pair.post_receive(receive)?;
                 let request = SendRequest::send(number).sge(from);
                 let is_signalled = number % 4 == 3 || number == COUNT - 1;
                 pair.post(end, if is_signalled { request.signalled() } else { request })?;
@@ -386,9 +386,7 @@ pub(crate) fn draining(cards: &Cards) -> Result<()> {
     let mut drained = queue_pair.drain(true)?;
     card.event(AsyncEvent::SendQueueDrained, drained.number())?;
     ensure!(!drained.is_draining()?, "drained, and in flight");
-    drained
-        .post_send(SendRequest::send(4).inline(b"behind").signalled())
-        .map_err(|refused| refused.reason)?;
+    drained.post_send(SendRequest::send(4).inline(b"behind").signalled())?;
     let queue_pair = drained.resume()?;
     let pair = Pair { ends: [End { queue_pair, completions, domain, card }, second] };
     for (wr_id, text) in [(1, b"before"), (2, b"behind")] {

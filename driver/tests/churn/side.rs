@@ -123,7 +123,7 @@ impl Side {
     ) -> Result<QueuePair<ReadyToSend>> {
         if self.shared.is_none() {
             for request in receives(&self.domain)? {
-                queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+                queue_pair.post_receive(request)?;
             }
         }
         Ok(queue_pair.connect(&peer.info, &ConnectOptions::default())?)
@@ -239,7 +239,7 @@ impl Side {
         let Some(shared) = &self.shared else { return Ok(()) };
         let mut request = ReceiveRequest::new(done.wr_id);
         request = done.sg_list.into_iter().fold(request, ReceiveRequest::sge);
-        Ok(shared.post_receive(request).map_err(|refused| refused.reason)?)
+        Ok(shared.post_receive(request)?)
     }
 
     /// The queue pair of a client has ended: takes what has completed, and posts the receives among it again.
@@ -264,7 +264,7 @@ impl Side {
     /// sends a message for it.
     pub(crate) fn lose_receive(&self, peer: &Side, queue_pair: &mut QueuePair<ReadyToSend>) -> Result<()> {
         let request = SendRequest::send(0).inline(b"lost").signalled();
-        queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+        queue_pair.post_send(request)?;
         for side in [self, peer] {
             side.completions.spin(side.patience)?.context("the message")?;
         }

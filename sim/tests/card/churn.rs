@@ -162,9 +162,7 @@ impl End {
         let mut memory = Some(host.domain.allocate((MESSAGES + 1) * (MESSAGE_BYTES_MAX + 32))?);
         for wr_id in 0..=MESSAGES as u64 {
             let piece = cut(&mut memory, 3, MESSAGE_BYTES_MAX)?;
-            queue_pair
-                .post_receive(ReceiveRequest::new(wr_id).sge(piece))
-                .map_err(|refused| refused.reason)?;
+            queue_pair.post_receive(ReceiveRequest::new(wr_id).sge(piece))?;
             self.receives_posted += 1;
         }
         Ok(())
@@ -199,7 +197,7 @@ impl End {
     /// Posts a request of an action.
     fn post(&mut self, request: SendRequest) -> Result<()> {
         let Life::Ready(queue_pair) = &mut self.life else { return Ok(()) };
-        queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+        queue_pair.post_send(request)?;
         self.sends_posted += 1;
         Ok(())
     }
@@ -359,12 +357,12 @@ impl Run {
         let mut ends = pair(&self.hosts, &mut self.random)?;
         for (host, (queue_pair, _)) in self.hosts.iter().zip(&mut ends) {
             let receive = ReceiveRequest::new(1).sge(host.domain.allocate(64)?);
-            queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+            queue_pair.post_receive(receive)?;
             host.device.check()?;
         }
         for (side, (queue_pair, _)) in ends.iter_mut().enumerate() {
             let request = SendRequest::send(2).inline(&[side as u8; 50]).signalled();
-            queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+            queue_pair.post_send(request)?;
         }
         let mut done = [Vec::new(), Vec::new()];
         for _ in 0..TURNS_MAX {

@@ -188,7 +188,7 @@ pub(crate) fn fill(hosts: &[Host; 2], pairs: &mut [[End; 2]]) -> Result<()> {
                     SendRequest::write(wr_id, remote)
                 };
                 let request = request.sge(piece).signalled();
-                end.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+                end.queue_pair.post_send(request)?;
             }
         }
     }

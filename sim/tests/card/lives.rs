@@ -155,7 +155,7 @@ pub(crate) fn rounds(
             piece.bytes_mut().copy_from_slice(&life.message());
             let remote = RemoteMemory { bytes: MESSAGE_BYTES as u64, ..life.remote };
             let request = SendRequest::write(RENEWED, remote).sge(piece).signalled();
-            life.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+            life.queue_pair.post_send(request)?;
         }
         run.turn_until("the messages of the next lives", |run| run.done.len() == lives.len())?;
         for pair in lives.chunks_exact(2) {

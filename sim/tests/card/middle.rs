@@ -84,7 +84,7 @@ impl End {
         for message in peer.iter().filter(|message| message.offset.is_none()) {
             let piece = cut(&mut memory, 61, message.bytes.len())?;
             let request = ReceiveRequest::new(self.receives_posted as u64).sge(piece);
-            queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+            queue_pair.post_receive(request)?;
             self.receives_posted += 1;
         }
         Ok(())

@@ -199,7 +199,7 @@ impl Run {
             request.sge(piece)
         };
         let sender = pair.sender.as_mut().context("it was failed")?;
-        sender.post_send(request.signalled()).map_err(|refused| refused.reason)?;
+        sender.post_send(request.signalled())?;
         pair.posted += 1;
         Ok(())
     }

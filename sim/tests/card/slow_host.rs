@@ -92,7 +92,7 @@ pub(crate) fn slow_reads(model: &Model, card: CardOptions) -> Result<()> {
     let [mut first, _second] = connect(ends, Pmtu::Bytes1024, &ConnectOptions::default())?;
     let payload = near.domain.allocate(1 << 12)?;
     slow(&world, SLOW);
-    first.post_send(SendRequest::write(1, target).sge(payload)).map_err(|refused| refused.reason)?;
+    first.post_send(SendRequest::write(1, target).sge(payload))?;
     let end = function.now() + SLOW * 4 / 3;
     while function.now() < end {
         function.idle();

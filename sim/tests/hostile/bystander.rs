@@ -79,9 +79,7 @@ impl Bystander {
         let remote =
             RemoteMemory { address: PEER_FIRST + DESTINATION as u64, key: PEER_KEY, bytes: BYTES as u64 };
         rig.passed();
-        self.queue_pair
-            .post_send(SendRequest::write(wr_id, remote).sge(source).signalled())
-            .map_err(|refused| refused.reason)?;
+        self.queue_pair.post_send(SendRequest::write(wr_id, remote).sge(source).signalled())?;
         let RemoteMemory { address, key, .. } = self.written.remote();
         let sge = Sge { address: PEER_FIRST + SOURCE as u64, key: PEER_KEY, length: BYTES as u32 };
         let work = SendWqe::new(wr_id, Operation::Write { address, key }, Data::Sges(vec![sge]));

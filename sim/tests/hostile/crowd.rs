@@ -209,7 +209,7 @@ impl Crowd {
         rig.send(&frames);
         for (wr_id, one) in (0..).zip(&mut self.all) {
             if let Some(request) = one.way.request(wr_id) {
-                one.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+                one.queue_pair.post_send(request)?;
             }
         }
         // The last timeout, an RNR NAK, and a turn for each of them.

@@ -612,7 +612,7 @@ impl Ground {
                 self.reference.post_receive(side.number, ReceiveWqe { wr_id, sges: vec![sge] });
                 let queue_pair = side.queue_pair.as_mut().context("it is connected")?;
                 let request = ReceiveRequest::new(wr_id).sge(piece);
-                queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+                queue_pair.post_receive(request)?;
                 side.posted.push_back((wr_id, address));
             }
         }
@@ -667,7 +667,7 @@ impl Ground {
             }
         };
         let queue_pair = side.queue_pair.as_mut().context("it is connected")?;
-        queue_pair.post_send(request.signalled()).map_err(|refused| refused.reason)?;
+        queue_pair.post_send(request.signalled())?;
         side.outstanding.push_back(Asked { wr_id, first_psn, kind });
         self.reference.post_send(side.number, SendWqe::new(wr_id, operation, data));
         self.collect()

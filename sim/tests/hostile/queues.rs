@@ -268,11 +268,10 @@ fn receive_queue(rig: &mut Rig, random: &mut ChaCha8Rng, peer: u32, is_shared: b
     let met = spoil(rig, sge_of(&bad), Some(change));
     for (wr_id, piece) in [(1, bad), (2, good)] {
         let request = ReceiveRequest::new(wr_id).sge(piece);
-        let posted = match &round.shared {
-            Some(shared) => shared.post_receive(request),
-            None => round.queue_pair()?.post_receive(request),
-        };
-        posted.map_err(|refused| refused.reason)?;
+        match &round.shared {
+            Some(shared) => shared.post_receive(request)?,
+            None => round.queue_pair()?.post_receive(request)?,
+        }
     }
     ensure!(rig.tamper.spoiled() == [1], "the SGE must be in one slot");
     ensure!(met.lock().expect("nobody has panicked").len() == 1, "it is changed once");
@@ -302,7 +301,7 @@ fn doorbells(rig: &mut Rig, random: &mut ChaCha8Rng, peer: u32, kept: &[u32]) ->
     let (good, _) = piece(rig)?;
     let remote = RemoteMemory { address: PEER_FIRST, key: PEER_KEY, bytes: BYTES as u64 };
     let request = SendRequest::write(1, remote).sge(good).signalled();
-    round.queue_pair()?.post_send(request).map_err(|refused| refused.reason)?;
+    round.queue_pair()?.post_send(request)?;
     for _ in 0..random.random_range(1..6) {
         let object_number = match random.random_range(0..4) {
             0 => own ^ 1 << random.random_range(0..24),

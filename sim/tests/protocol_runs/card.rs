@@ -67,7 +67,7 @@ impl Card<'_> {
         let memory = self.player.rig.domain.allocate(MESSAGE_BYTES)?;
         let request = ReceiveRequest::new(u64::from(self.receives) | RECEIVE_TAG).sge(memory);
         self.receives += 1;
-        Ok(self.queue_pair.post_receive(request).map_err(|refused| refused.reason)?)
+        Ok(self.queue_pair.post_receive(request)?)
     }
 
     fn begin(&mut self, mapping: &Mapping) -> Result<()> {

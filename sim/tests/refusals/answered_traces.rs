@@ -42,7 +42,7 @@ impl Play {
     /// A receive for the SEND.
     fn posts_receive(&mut self, rig: &mut Rig) -> Result<()> {
         let receive = rig.receive_request(1);
-        self.asker.queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+        self.asker.queue_pair.post_receive(receive)?;
         rig.device.check()?;
         Ok(())
     }

@@ -87,7 +87,7 @@ pub(crate) fn receives(rig: &mut Rig) -> Result<()> {
     rig.world().host_mut(0).set_options(HostOptions { read_latency: SLOW, ..HostOptions::IDEAL });
     for wr_id in 0..u64::from(SENDS) {
         let receive = rig.receive_request(wr_id);
-        cold.queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+        cold.queue_pair.post_receive(receive)?;
     }
     rig.world().check()?;
 
@@ -196,7 +196,7 @@ fn flood(rig: &mut Rig, bytes: usize, writes: u32) -> Result<()> {
     rig.moved()?;
     rig.world().host_mut(0).set_options(HostOptions { read_latency: VERY_SLOW, ..HostOptions::IDEAL });
     let receive = rig.receive_request(0);
-    cold.queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+    cold.queue_pair.post_receive(receive)?;
     rig.world().check()?;
 
     let payload = |write: u32| vec![write as u8; bytes];

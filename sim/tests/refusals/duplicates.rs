@@ -55,7 +55,7 @@ fn traces(rig: &mut Rig, version: Version) -> Result<()> {
     window.write(WORD, &VALUE.to_le_bytes())?;
     let mut asker = Asker::connect(rig, version, Pmtu::Bytes1024, window.remote(), DEPTH)?;
     let receive = rig.receive_request(1);
-    asker.queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+    asker.queue_pair.post_receive(receive)?;
     rig.device.check()?;
     let written: Vec<u8> = (0..2500).map(|place| (place * 7) as u8).collect();
     let first = asker.frame(Op::WriteFirst, FIRST_PSN, vec![asker.reth(0, 2500)], written[..1024].to_vec());

@@ -123,7 +123,7 @@ pub(crate) fn unread(rig: &mut Rig) -> Result<()> {
         rig.device.create_completion_queue(&rig.device.events(), &CompletionQueueOptions::default())?;
     let queue_pair = rig.domain.create_queue_pair(&queue, &queue, &QueuePairOptions::default())?;
     let mut queue_pair = queue_pair.initialize(RemoteRights::NONE).map_err(Error::from)?;
-    queue_pair.post_receive(ReceiveRequest::new(5)).map_err(|refused| refused.reason)?;
+    queue_pair.post_receive(ReceiveRequest::new(5))?;
     let queue_pair = rig.connect(queue_pair, 0x71, IPV4, Pmtu::Bytes1024, 0)?;
     rig.moved()?;
     let queue_pair = queue_pair.fail().map_err(Error::from)?;

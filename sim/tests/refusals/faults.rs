@@ -167,7 +167,7 @@ fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     let queue_pair = &mut victim.queue_pair;
     let seen = meet(rig, queue_pair.number(), mapping, |_| {
         let request = SendRequest::send(7).sge(region).signalled();
-        queue_pair.post_send(request).map_err(|refused| refused.reason.into())
+        Ok(queue_pair.post_send(request)?)
     })?;
     ensure!(seen.done == [(CompletionStatus::LocalProtection, 7)], "{seen:?}");
     ensure!(seen.events.is_empty() && seen.peer.is_empty(), "{seen:?}");
@@ -175,7 +175,7 @@ fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     ensure!(seen.faults == 1 && seen.counters == expected, "{seen:?}");
 
     let request = SendRequest::send(8).inline(&[1; 8]).signalled();
-    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    queue_pair.post_send(request)?;
     let done = rig.exchange()?;
     let is_flushed = |done: &Done| (done.status, done.wr_id) == (CompletionStatus::Flushed, 8);
     ensure!(done.len() == 1 && done.iter().all(is_flushed), "{done:?}");
@@ -255,7 +255,7 @@ fn work_unreadable(rig: &mut Rig) -> Result<()> {
         let requests =
             [SendRequest::send(7).inline(&[1; 8]).signalled(), SendRequest::send(8).inline(&[2; 8])];
         for request in requests {
-            queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+            queue_pair.post_send(request)?;
         }
         Ok(())
     })?;
@@ -266,7 +266,7 @@ fn work_unreadable(rig: &mut Rig) -> Result<()> {
     ensure!(errors >= 1 && seen.counters == expected, "{seen:?}");
 
     let request = SendRequest::send(9).inline(&[3; 8]).signalled();
-    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    queue_pair.post_send(request)?;
     ensure!(rig.exchange()?.is_empty(), "no WQE of a ring that cannot be read is executed");
     drop(victim);
     comes_back_flushed(rig, Vec::new(), &[7, 8, 9])
@@ -287,7 +287,7 @@ fn receive_unreadable(rig: &mut Rig) -> Result<()> {
     let queue_pair = &mut victim.queue_pair;
     let seen = meet(rig, queue_pair.number(), victim.receive_ring, |rig| {
         for request in requests {
-            queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+            queue_pair.post_receive(request)?;
         }
         rig.device.check()?;
         rig.endpoint(|endpoint| {
@@ -303,7 +303,7 @@ fn receive_unreadable(rig: &mut Rig) -> Result<()> {
 
     // Later receives are flushed by the card if it can read them, otherwise when the queue pair is destroyed.
     let request = rig.receive_request(5);
-    queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+    queue_pair.post_receive(request)?;
     let mut done = rig.exchange()?;
     rig.idle(20);
     done.extend(rig.exchange()?);
@@ -317,9 +317,7 @@ fn receive_unwritable(rig: &mut Rig) -> Result<()> {
     let region = rig.domain.allocate(BYTES)?;
     let mapping = newest(rig);
     let queue_pair = &mut victim.queue_pair;
-    queue_pair
-        .post_receive(ReceiveRequest::new(3 | RECEIVE_TAG).sge(region))
-        .map_err(|refused| refused.reason)?;
+    queue_pair.post_receive(ReceiveRequest::new(3 | RECEIVE_TAG).sge(region))?;
     rig.device.check()?;
     let seen = meet(rig, queue_pair.number(), mapping, |rig| {
         rig.endpoint(|endpoint| {
@@ -500,7 +498,7 @@ pub(crate) fn of_one_completion_queue(rig: &mut Rig) -> Result<()> {
     let interposer = Arc::clone(&rig.interposer);
     let ((), faults) = interposer.without(ring, || {
         for wr_id in 0..REQUESTS {
-            first.post_send(request(wr_id)).map_err(|refused| refused.reason)?;
+            first.post_send(request(wr_id))?;
         }
         ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
         rig.idle(50);
@@ -527,7 +525,7 @@ pub(crate) fn of_one_completion_queue(rig: &mut Rig) -> Result<()> {
 
     // The memory is back, but software could not read past what is lost: the second queue pair fails when it completes.
     rig.device.check()?;
-    second.post_send(request(9)).map_err(|refused| refused.reason)?;
+    second.post_send(request(9))?;
     ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
     rig.idle(50);
     let found = told(rig)?;
@@ -538,7 +536,7 @@ pub(crate) fn of_one_completion_queue(rig: &mut Rig) -> Result<()> {
     drop((first, second, broken));
     let renewed = queue(rig)?;
     let mut third = connected(rig, &renewed, 0x53)?;
-    third.post_send(request(10)).map_err(|refused| refused.reason)?;
+    third.post_send(request(10))?;
     let done = rig.wait("the completion", |_| Ok(renewed.poll_one()?))?;
     ensure!((done.status, done.wr_id) == (CompletionStatus::Success, 10), "{done:?}");
     ensure!(rig.exchange()?.is_empty() && told(rig)?.is_empty(), "something is left over");
@@ -556,7 +554,7 @@ pub(crate) fn of_late_answers(rig: &mut Rig) -> Result<()> {
     let mapping = newest(rig);
     let seen = outwait(rig, queue_pair.number(), mapping, |_| {
         let request = SendRequest::send(7).sge(region).signalled();
-        queue_pair.post_send(request).map_err(|refused| refused.reason.into())
+        Ok(queue_pair.post_send(request)?)
     })?;
     ensure!(seen.done == [(CompletionStatus::LocalProtection, 7)], "{seen:?}");
     ensure!(seen.events.is_empty() && seen.peer.is_empty(), "{seen:?}");
@@ -579,7 +577,7 @@ pub(crate) fn of_late_answers(rig: &mut Rig) -> Result<()> {
     let ring = rig.interposer.mapped()[before];
     let seen = outwait(rig, fourth.number(), ring, |_| {
         let request = SendRequest::send(8).inline(&[1; 8]).signalled();
-        fourth.post_send(request).map_err(|refused| refused.reason.into())
+        Ok(fourth.post_send(request)?)
     })?;
     ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
     let errors = seen.counters["host_read_errors"];
@@ -632,7 +630,7 @@ fn write_round(rig: &mut Rig, queue_pair: &mut QueuePair<ReadyToSend>) -> Result
     let region = rig.domain.allocate(ROUND_BYTES)?;
     let target = RemoteMemory { address: PEER_FIRST, key: PEER_KEY, bytes: ROUND_BYTES as u64 };
     let request = SendRequest::write(11, target).sge(region).signalled();
-    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    queue_pair.post_send(request)?;
     let done = rig.wait("the completion", |rig| Ok(rig.completions()?.pop()))?;
     ensure!((done.status, done.wr_id) == (CompletionStatus::Success, 11), "{done:?}");
     let moved = rig.moved()?;
@@ -676,7 +674,7 @@ pub(crate) fn of_the_device(mut rig: Rig, common: Common) -> Result<()> {
                 rig.sends.arm(rnic_layout::doorbell::Arm::Next);
                 // The peer's answer does not matter.
                 let request = SendRequest::write(1, RemoteMemory { address: 0, key: PEER_KEY, bytes: 0 });
-                victim.queue_pair.post_send(request.signalled()).map_err(|refused| refused.reason)?;
+                victim.queue_pair.post_send(request.signalled())?;
             }
         }
         rig.idle(100);

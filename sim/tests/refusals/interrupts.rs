@@ -56,7 +56,7 @@ impl Bench<'_> {
         let peer = PEER + place;
         let mut queue_pair = rig.connect_to_endpoint(queue_pair, peer, IPV4, Pmtu::Bytes1024, 7)?;
         for wr_id in 0..RECEIVES {
-            queue_pair.post_receive(ReceiveRequest::new(wr_id)).map_err(|refused| refused.reason)?;
+            queue_pair.post_receive(ReceiveRequest::new(wr_id))?;
         }
         rig.device.check()?;
         let (messages, polled, read) = (0, 0, 0);

@@ -91,7 +91,7 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         // The usual receive memory, and more for all lengths.
         let more = rig.domain.allocate(WINDOW_BYTES)?;
         let receive = rig.receive_request(wr_id).sge(more);
-        queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+        queue_pair.post_receive(receive)?;
         let remote = window.remote();
         let address = remote.address + place_in as u64;
         let operation = match kind {
@@ -119,7 +119,7 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         piece.bytes_mut()[3..][..length_out].copy_from_slice(&outgoing);
         let (_, piece) = piece.split_at(3).expect("it is longer");
         let (piece, _rest) = piece.split_at(length_out).expect("it is longer");
-        queue_pair.post_send(request.sge(piece).signalled()).map_err(|refused| refused.reason)?;
+        queue_pair.post_send(request.sge(piece).signalled())?;
 
         // A WRITE without immediate data takes no receive, and does not complete at the responder.
         let takes_receive = kind != 2;

@@ -150,7 +150,7 @@ fn missing_receive_of_the_card(rig: &mut Rig) -> Result<()> {
     };
     ensure!(carried.len() == 1 && carried[0] >> 5 == 1, "not an RNR NAK: {carried:x?}");
     let receive = rig.receive_request(1);
-    asker.queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+    asker.queue_pair.post_receive(receive)?;
     rig.device.check()?;
     rig.moved()?;
     // An RNR NAK may be repeated by an ACK of what is before it; no other answer than these may come.
@@ -189,7 +189,7 @@ fn missing_receive_of_the_peer(rig: &mut Rig) -> Result<()> {
     let mut payload = rig.domain.allocate(WRITTEN)?;
     payload.bytes_mut().copy_from_slice(&bytes);
     let write = SendRequest::write_immediate(0, remote(0, WRITTEN), IMMEDIATE).sge(payload).signalled();
-    queue_pair.post_send(write).map_err(|refused| refused.reason)?;
+    queue_pair.post_send(write)?;
     rig.idle(100);
     rig.endpoint(|endpoint| endpoint.post_receive(PEER, ReceiveWqe { wr_id: 9, sges: vec![] }));
     let mut done = Vec::new();

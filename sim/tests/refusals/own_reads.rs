@@ -340,7 +340,7 @@ fn into_wrong_memory(rig: &mut Rig, bad: usize) -> Result<()> {
     let request = pieces.into_iter().fold(SendRequest::read(1, remote), SendRequest::sge).signalled();
     rig.moved()?;
     rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
-    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    queue_pair.post_send(request)?;
     ensure!(rig.tamper.spoiled() == [1], "the SGE to change must be in one slot");
     let mut sg_list = Vec::new();
     let status = rig.wait("the READ", |rig| {
@@ -363,7 +363,7 @@ pub(crate) fn refused(rig: &mut Rig) -> Result<()> {
     let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, IPV4, Pmtu::Bytes1024, 5)?;
     let remote = RemoteMemory { address: PEER_FIRST, key: PEER_KEY ^ 0x100, bytes: 5000 };
     let request = SendRequest::read(1, remote).sge(piece(rig, 1, 5000)?).signalled();
-    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    queue_pair.post_send(request)?;
     let done = rig.wait("the READ", |rig| Ok(rig.completions()?.pop()))?;
     ensure!(done.status == CompletionStatus::RemoteAccess, "{done:?}");
     drop(queue_pair);
@@ -396,7 +396,7 @@ pub(crate) fn flushed_with_data_on_its_way(rig: &mut Rig) -> Result<()> {
         let mut memory = piece(rig, 0, 1024 * PACKETS as usize)?;
         memory.bytes_mut().fill(UNTOUCHED);
         let read = SendRequest::read(1, remote).sge(memory).signalled();
-        queue_pair.post_send(read).map_err(|refused| refused.reason)?;
+        queue_pair.post_send(read)?;
         rig.wait("the request", |rig| Ok((!rig.heard().is_empty()).then_some(())))?;
         let first_psn = Psn::wrapping(info.first_psn);
         let answer = |place: u32| {

@@ -323,9 +323,7 @@ fn batch(
         let sges = vec![PeerSge { address: PEER_FIRST + ROOM, key: PEER_KEY, length: 64 }];
         endpoint.post_receive(PEER, ReceiveWqe { wr_id: REQUESTS, sges });
     });
-    queue_pair
-        .post_send(SendRequest::send(REQUESTS).inline(&[7]).signalled())
-        .map_err(|refused| refused.reason)?;
+    queue_pair.post_send(SendRequest::send(REQUESTS).inline(&[7]).signalled())?;
     rig.wait("the rest of the batch", |rig| {
         done.extend(rig.completions()?);
         rig.endpoint(|endpoint| theirs.extend(std::iter::from_fn(|| endpoint.poll(PEER))));

@@ -81,7 +81,7 @@ pub(crate) fn of_no_write(mut rig: Rig, silence: Silence, first: First) -> Resul
         First::Completion => {
             let nothing = RemoteMemory { address: 0, key: PEER_KEY, bytes: 0 };
             let request = SendRequest::write(1, nothing).signalled();
-            queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+            queue_pair.post_send(request)?;
         }
         First::Answer => {
             // The driver sees an answer that is only not reported.

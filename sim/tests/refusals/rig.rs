@@ -581,9 +581,9 @@ impl Rig {
         let sge = Sge { address: PEER_FIRST, key: PEER_KEY, length: 64 };
         self.endpoint(|endpoint| endpoint.post_receive(BYSTANDER, ReceiveWqe { wr_id, sges: vec![sge] }));
         let bystander = self.bystander.as_mut().context("the bystander is there")?;
-        bystander.post_receive(receive).map_err(|refused| refused.reason)?;
+        bystander.post_receive(receive)?;
         let request = SendRequest::send(wr_id).inline(&payload).signalled();
-        bystander.post_send(request).map_err(|refused| refused.reason)?;
+        bystander.post_send(request)?;
         let number = bystander.number();
         // The read returns after the doorbells.
         self.device.check()?;

@@ -103,7 +103,7 @@ fn unsignalled(rig: &mut Rig, queue: &CompletionQueue) -> Result<()> {
                     request = Some(refused);
                     Ok(None)
                 }
-                Err(refused) => bail!(refused.reason),
+                Err(refused) => bail!(refused),
             }
         })?;
     }
@@ -151,7 +151,7 @@ fn lengths(rig: &mut Rig) -> Result<()> {
         let request = SendRequest::write(1, remote).sge(piece).signalled();
         rig.moved()?;
         rig.tamper.spoil(sge, move |slot, place| change(slot, place));
-        queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+        queue_pair.post_send(request)?;
         ensure!(rig.tamper.spoiled() == [1], "{name}: the SGE to change must be in one slot");
         let mut done: Vec<Done> = rig.exchange()?;
         rig.wait(name, |rig| {

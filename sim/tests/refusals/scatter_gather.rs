@@ -85,7 +85,7 @@ pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
             let sent = bytes(number, lengths.iter().sum());
             rig.endpoint(|endpoint| endpoint.memory().bytes[..sent.len()].fill(0));
             let request = request(is_write, &sent, pieces(rig, lengths)?);
-            queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+            queue_pair.post_send(request)?;
             let done = rig.wait("the message", |rig| Ok(rig.completions()?.pop()))?;
             ensure!((done.wr_id, done.status) == (7, CompletionStatus::Success), "{done:?}");
             rig.endpoint(|endpoint| ensure_same(&endpoint.memory().bytes[..sent.len()], &sent))?;
@@ -108,7 +108,7 @@ fn receive(rig: &mut Rig, message: &[u8], bad: Option<usize>) -> Result<Done> {
     let sges = sges(&pieces);
     let request = pieces.into_iter().fold(ReceiveRequest::new(3 | RECEIVE_TAG), ReceiveRequest::sge);
     bad.into_iter().for_each(|bad| spoil(rig, sges[bad]));
-    queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+    queue_pair.post_receive(request)?;
     check_spoiled(rig)?;
     rig.device.check()?;
     let work = SendWqe::new(1, Operation::Send, Data::Inline(message.to_vec()));

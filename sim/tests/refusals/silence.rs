@@ -88,7 +88,7 @@ impl Play<'_> {
         let wr_id = 100 + self.writes;
         let target = RemoteMemory { address: PEER_FIRST, key: PEER_KEY, bytes: 64 };
         let write = SendRequest::write(wr_id, target).inline(&[3; 40]).signalled();
-        self.alive.post_send(write).map_err(|refused| refused.reason)?;
+        self.alive.post_send(write)?;
         let number = self.alive.number();
         let mut others = vec![];
         let done = self.rig.wait("a WRITE beside the silence", |rig| {
@@ -187,7 +187,7 @@ fn never_answers_a_long_message(rig: &mut Rig) -> Result<()> {
     const BYTES: usize = 200_000;
     let mut play = Play::new(rig, 2, UNIT, 2)?;
     let write = SendRequest::write(1, NOWHERE).sge(play.rig.domain.allocate(BYTES)?).signalled();
-    play.silent.post_send(write).map_err(|refused| refused.reason)?;
+    play.silent.post_send(write)?;
     // Each time, all that was made before may leave before what is sent again.
     play.lives_until_done(1, 3 * (4 * t(2, UNIT) + Duration::from_micros(200)))?;
     play.ends(&[(1, CompletionStatus::RetryExceeded)], 3)
@@ -200,7 +200,7 @@ fn never_answers_a_slow_host(rig: &mut Rig) -> Result<()> {
     play.rig.passed();
     play.rig.world().host_mut(0).set_options(HostOptions { read_latency: SLOW, ..HostOptions::IDEAL });
     let write = SendRequest::write(1, NOWHERE).sge(play.rig.domain.allocate(64)?).signalled();
-    play.silent.post_send(write).map_err(|refused| refused.reason)?;
+    play.silent.post_send(write)?;
     play.lives_until_done(1, 3 * (4 * t + 4 * SLOW_READ))?;
     play.rig.world().host_mut(0).set_options(HostOptions::IDEAL);
     let sent = play.rig.passed().into_iter().filter(|one| one.destination == SILENT);

@@ -155,9 +155,9 @@ fn losses_of_a_read(rig: &mut Rig) -> Result<()> {
     const BYTES: usize = 8 * PMTU_BYTES;
     use Op::{ReadResponseFirst as First, ReadResponseLast as Last, ReadResponseMiddle as Middle};
     let mut asked = Asked::connect(rig, UNIT, |send| send.retry_count = 1)?;
-    let post = |rig: &Rig, asked: &mut Asked, wr_id| {
+    let post = |rig: &Rig, asked: &mut Asked, wr_id| -> Result<()> {
         let read = SendRequest::read(wr_id, remote(BYTES)).sge(rig.domain.allocate(BYTES)?).signalled();
-        asked.queue_pair.post_send(read).map_err(|refused| anyhow::Error::from(refused.reason))
+        Ok(asked.queue_pair.post_send(read)?)
     };
     post(rig, &mut asked, 1)?;
     asked.wait_for(rig, 1)?;
@@ -256,7 +256,7 @@ fn loss_that_is_due_anyway(rig: &mut Rig) -> Result<()> {
     let mut asked = Asked::connect(rig, UNIT, |send| send.retry_count = 1)?;
     let bytes = PACKETS * PMTU_BYTES;
     let write = SendRequest::write(1, remote(bytes)).sge(rig.domain.allocate(bytes)?).signalled();
-    asked.queue_pair.post_send(write).map_err(|refused| refused.reason)?;
+    asked.queue_pair.post_send(write)?;
     let until = |rig: &mut Rig, number: u32| {
         rig.wait("a packet", |rig| {
             let heard = asked.heard(rig)?;
@@ -318,7 +318,7 @@ fn acknowledged_while_sent_again(rig: &mut Rig) -> Result<()> {
     let mut asked = Asked::connect(rig, UNIT, |send| (send.timeout, send.retry_count) = (TIMEOUT, 1))?;
     let bytes = PACKETS * PMTU_BYTES;
     let write = SendRequest::write(1, remote(bytes)).sge(rig.domain.allocate(bytes)?).signalled();
-    asked.queue_pair.post_send(write).map_err(|refused| refused.reason)?;
+    asked.queue_pair.post_send(write)?;
     let mut heard = Vec::new();
     // Until the first packet comes again: the time of the timer with its rounds, of which one may have begun.
     for _ in 0..AGAIN_IDLES {

@@ -120,7 +120,7 @@ impl Replay<'_> {
         if takes {
             let room = self.machine.domain.allocate(RECEIVE_BYTES)?;
             let receive = ReceiveRequest::new(self.receives as u64).sge(room);
-            self.machine.queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+            self.machine.queue_pair.post_receive(receive)?;
             self.machine.confirm()?;
             self.receives += 1;
         }

@@ -202,7 +202,7 @@ pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
             continue;
         };
         let request = message.request(&machine, posted as u64)?;
-        machine.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+        machine.queue_pair.post_send(request)?;
         let heard = machine.listen(message.packets.len())?;
         message.compare(&heard, flow, machine.vlan, own).with_context(|| format!("message {posted}"))?;
         posted += 1;

@@ -44,7 +44,7 @@
 //! |---|---|
 //! | `pci:0000:65:00.0` | a PCI function of this machine, behind the kernel's VFIO: [`vfio`] |
 //! | `vfu:/run/card.sock` | one that another process serves, such as `rnic-sim serve`: [`vfio_user`] |
-//! | `sim:` | a simulated card in this process. The simulator makes its [`Function`], and the program `rnic` has it; this crate does not know it, and refuses the name |
+//! | `sim:` | a simulated card in this process, which the crate `rnic` opens. This crate does not know it, and refuses the name |
 //!
 //! ```no_run
 //! use rnic_driver::{Device, DeviceName, Options};

@@ -1,10 +1,10 @@
 //! `rnic counters`: the counters of a card, once or again and again.
 
-use crate::connect::Named;
+use crate::connect::open;
 use crate::output::{grouped, print_json};
 use anyhow::Result;
 use clap::Args;
-use rnic_driver::Counters;
+use rnic::{Counters, Named};
 use rnic_layout::registers::COUNTERS;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -87,7 +87,7 @@ fn changes(before: &Counters, after: &Counters, seconds: f64) -> Vec<String> {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let named = Named::new(&options.device)?;
-    let card = named.open()?;
+    let card = open(&named)?;
     let mut before = card.device.counters()?;
     if options.watch {
         let (start, mut last) = (Instant::now(), Instant::now());

@@ -2,7 +2,7 @@
 //!
 //! Names, bits and units of registers are those of the tables of `rnic-layout`.
 
-use crate::connect::{Card, Named};
+use crate::connect::open;
 use crate::counters::{self, Counted};
 use crate::output::{bytes, grouped, print_json};
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use clap::Args;
 use pci_driver::config::PciConfig;
 use pci_driver::config::caps::{MsiXCapability, PciExpressCapability};
 use pci_driver::regions::{AsPciSubregion, BackedByPciSubregion, PciMemoryRegion, PciRegion};
-use rnic_driver::Function;
+use rnic::{Card, Function, Named};
 use rnic_layout::field::Field;
 use rnic_layout::pci::{BARS, REGISTER_BAR};
 use rnic_layout::registers::{
@@ -298,7 +298,7 @@ fn capitalized(text: &str) -> String {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let named = Named::new(&options.device)?;
-    let card = named.open()?;
+    let card = open(&named)?;
     let info = collect(named.text(), &card).with_context(|| format!("cannot read {}", named.text()))?;
     if options.json { print_json(&info) } else { print(&info) }
 }

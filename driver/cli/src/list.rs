@@ -3,7 +3,7 @@
 use crate::output::print_json;
 use anyhow::{Context, Result};
 use clap::Args;
-use rnic_driver::DeviceName;
+use rnic::DeviceName;
 use rnic_layout::pci::{DEVICE, REVISION, SUBSYSTEM, SUBSYSTEM_VENDOR, VENDOR};
 use serde::Serialize;
 use std::path::{Path, PathBuf};

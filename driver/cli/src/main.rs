@@ -16,8 +16,6 @@ mod counters;
 mod info;
 mod list;
 mod selftest;
-#[cfg(feature = "sim")]
-mod simulated;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

@@ -1,9 +1,10 @@
 //! `rnic selftest`: the checks of `rnic-suite`, one after the other.
 
-use crate::connect::Named;
+use crate::connect::open;
 use crate::output::print_json;
 use anyhow::{Result, ensure};
 use clap::Args;
+use rnic::Named;
 use rnic_suite::{CHECKS, Cards, Check, Connector, Outcome, Verdict};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -72,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if let [device, peer] = devices[..] {
         ensure!(peer != device, "{} cannot be its own peer; name one card, or two", peer.display());
     }
-    let named = devices.iter().map(|device| Named::new(device)).collect::<Result<Vec<Named>>>()?;
+    let named = devices.iter().map(Named::new).collect::<Result<Vec<Named>, _>>()?;
     let devices: Vec<String> = named.iter().map(|card| card.text().to_string()).collect();
     let cards = match &named[..] {
         [first, second] => {
@@ -84,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     // What concerns no check is an error of its own.
     for card in &named {
-        drop(card.open()?);
+        drop(open(card)?);
     }
     if !options.json {
         print_line!("{}", devices.join(" and "));

@@ -29,9 +29,10 @@ const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-mess
 /// language and of the blocks may use it. The reference endpoint and the monitor of frames see the contract alone, so that a
 /// mistake in the hardware or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no
 /// design, the model of the protocol nobody. The driver knows no simulator; only its suite of all back ends runs on the simulated
-/// machine, which is why that is a dependency of its tests. Its command line, which no library depends on, opens simulated cards
-/// too, unless it is built without its feature `sim`. The verbs library is the driver with another interface.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 30] = [
+/// machine, which is why that is a dependency of its tests. The library of programs, `rnic`, opens simulated cards too, unless it is
+/// built without its feature `sim`; of this workspace only the command line uses it. The verbs library is the driver with another
+/// interface.
+const MAY_KNOW: [(&str, &[&str], &[&str]); 31] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
@@ -66,11 +67,8 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 30] = [
     ),
     ("rnic-driver", &["rnic-layout"], &["rnic-machine", "rnic-stimulus", "rnic-suite", "verilator-sys"]),
     ("rnic-suite", &["rnic-driver", "rnic-layout"], &[]),
-    (
-        "rnic-cli",
-        &["rnic-driver", "rnic-hdl", "rnic-layout", "rnic-machine", "rnic-suite", "verilator-sys"],
-        &[],
-    ),
+    ("rnic", &["rnic-driver", "rnic-hdl", "rnic-layout", "rnic-machine", "verilator-sys"], &[]),
+    ("rnic-cli", &["rnic", "rnic-layout", "rnic-suite"], &["rnic-hdl", "rnic-machine", "verilator-sys"]),
     ("rnic-ibverbs", &["rnic-driver", "rnic-layout"], &[]),
     ("verilator-sys", &[], &[]),
     ("rnic-stimulus", &["rnic-layout"], &[]),

@@ -36,11 +36,10 @@ async fn echo(mut queue_pair: QueuePair<ReadyToSend>, mut completions: Completio
     Ok(())
 }
 
-/// Has the reactor of tokio watch the completions.
-#[expect(unsafe_code, reason = "tokio takes file descriptors by number")]
+/// Has the reactor of tokio watch the completions, which keep their file descriptor open as long as they live.
+#[expect(deprecated, reason = "what replaces it is unsafe, and needs what is said above")]
 fn watch(completions: Completions) -> Outcome<AsyncFd<Completions>> {
-    // SAFETY: The completions keep one file descriptor open as long as they live, and tokio drops its registration before them.
-    Ok(unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE) }?)
+    Ok(AsyncFd::with_interest(completions, Interest::READABLE)?)
 }
 
 /// Waits for the next completion with the reactor of tokio.

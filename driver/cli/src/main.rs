@@ -15,6 +15,7 @@ mod output;
 mod counters;
 mod info;
 mod list;
+mod ping;
 mod selftest;
 
 use anyhow::Result;
@@ -42,6 +43,8 @@ enum Command {
     Info(info::Options),
     /// Show the counters of a card.
     Counters(counters::Options),
+    /// Measure the round trip of one operation after the other, between two simulated cards or the cards that are named.
+    Ping(ping::Options),
     /// Check a card: registers, resets, queues and regions of every kind, messages, errors, interrupts.
     Selftest(selftest::Options),
 }
@@ -62,6 +65,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::List(options) => list::run(options)?,
         Command::Info(options) => info::run(options)?,
         Command::Counters(options) => counters::run(options)?,
+        Command::Ping(options) => ping::run(options)?,
         Command::Selftest(options) => return selftest::run(options),
     }
     Ok(ExitCode::SUCCESS)

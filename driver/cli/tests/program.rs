@@ -166,6 +166,29 @@ fn a_card_of_this_process_is_as_a_served_one() -> Result<()> {
 }
 
 #[test]
+fn a_ping_shows_the_times_of_card_and_machine() -> Result<()> {
+    for op in ["write", "read", "send"] {
+        for events in [&[][..], &["--events"]] {
+            let arguments =
+                [&["ping", "--op", op, "--size", "5000", "--count", "5", "--json"][..], events].concat();
+            let (code, text) = run(&arguments)?;
+            ensure!(code == 0, "{arguments:?}: {text}");
+            let report: serde_json::Value = serde_json::from_str(&text)?;
+            let times = ["card_us", "wall_us"]
+                .map(|clock| ["min", "median", "p99"].map(|at| report[clock][at].as_f64()));
+            for [min, median, p99] in times {
+                ensure!(min > Some(0.1) && median >= min && p99 >= median, "{arguments:?}: {text}");
+            }
+        }
+    }
+    let served = Served::start(true)?;
+    let (code, text) = served.run(&["ping", &served.name, "--count", "3"])?;
+    let begin = "vfu:CARD: write of 64 B, 3 times, polling\nround trip, us ";
+    ensure!(code == 0 && text.starts_with(begin) && !text.contains("card's clock"), "{text}");
+    served.end()
+}
+
+#[test]
 fn what_cannot_be_opened_is_named_with_what_to_do() -> Result<()> {
     for (arguments, code, expected) in [
         (
@@ -174,6 +197,8 @@ fn what_cannot_be_opened_is_named_with_what_to_do() -> Result<()> {
             "cannot open sim:96: `96` is no width of a simulated card; allowed are sim:64, sim:128",
         ),
         (&["selftest", "sim:", "sim:64"], 1, "the wire of a simulated card leads back to it; name no peer"),
+        (&["ping", "sim:", "sim:64"], 1, "the wire of a simulated card leads back to it; name no peer"),
+        (&["ping", "--size", "0"], 2, "0 is not in 1..=1048576"),
         (&["info", "card"], 1, "cannot open card: `card` is no name of a card"),
         (&["info", "pci:1"], 1, "error: cannot open pci:1: `1` is no address of a PCI function; write"),
         (&["info", "vfu:/nowhere/card"], 1, "the server at /nowhere/card cannot be reached"),

@@ -164,6 +164,11 @@ impl Named {
         }
     }
 
+    /// Returns whether the card is simulated in this process: the clock of its function is that of the simulation.
+    pub fn is_simulated(&self) -> bool {
+        !matches!(self.place, Place::Outside(_))
+    }
+
     /// Fails if it is known that the card has broken a rule, as the monitors of a simulation in this process know.
     ///
     /// # Errors

@@ -91,6 +91,6 @@ pub fn simulated_pair(width: &str) -> Result<[Named; 2], OpenError> {
     let world = world(width, true).map_err(|error| OpenError::new(&text, Reason::simulation(error)))?;
     Ok([0, 1].map(|card| {
         let simulated = Simulated { world: Arc::clone(&world), card, is_alone: false };
-        Named::simulated(format!("card {card} of two {text}"), simulated)
+        Named::simulated(format!("{text} card {card}"), simulated)
     }))
 }

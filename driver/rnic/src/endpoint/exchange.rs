@@ -39,6 +39,8 @@ const HEADER_BYTES: usize = 12;
 const REFUSAL_BYTES_MAX: usize = 512;
 /// Longest wait for what a peer that is refused still sends.
 const LINGER: Duration = Duration::from_millis(100);
+/// Longest single wait of a limit that is longer.
+const STEP: Duration = Duration::from_secs(3600);
 /// Time between two attempts to reach a peer that does not listen yet.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -133,7 +135,9 @@ impl Deadline {
     /// Time that is left, or the error that none is.
     fn left(self, what: &'static str) -> Result<Duration, ExchangeError> {
         let left = self.limit.saturating_sub(self.began.elapsed());
-        if left.is_zero() { Err(ExchangeError::TimedOut { what, limit: self.limit }) } else { Ok(left) }
+        let timed_out = ExchangeError::TimedOut { what, limit: self.limit };
+        // The system takes no arbitrarily long times. Who waits begins again.
+        if left.is_zero() { Err(timed_out) } else { Ok(left.min(STEP)) }
     }
 }
 
@@ -266,6 +270,17 @@ fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionRefused | ConnectionReset | Interrupted | TimedOut | WouldBlock)
 }
 
+/// What is known of the process of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It is there.
+    There,
+    /// It sends nothing more, and waits until this end is done: its card still answers.
+    Done,
+    /// It has closed the connection.
+    Gone,
+}
+
 /// The TCP connection of two ends.
 #[derive(Debug)]
 pub(super) struct Link(TcpStream);
@@ -316,14 +331,15 @@ impl Link {
         }
     }
 
-    /// Whether the peer has closed its end, or is done: nothing more comes from it.
-    pub(super) fn has_left(&self) -> bool {
+    /// Whether more may come from the peer.
+    pub(super) fn presence(&self) -> Presence {
+        use rustix::io::Errno;
         use rustix::net::{RecvFlags, recv};
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        !matches!(
-            recv(&self.0, &mut [0u8; 1][..], flags),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)
-        )
+        match recv(&self.0, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Presence::There,
+            Ok((1.., _)) => Presence::Done,
+            _ => Presence::Gone,
+        }
     }
 
     fn send(&mut self, kind: Kind, body: &[u8], deadline: Deadline) -> Result<(), ExchangeError> {

@@ -20,7 +20,7 @@ pub use exchange::ExchangeError;
 pub use unconnected::{EndpointOptions, UnconnectedEndpoint};
 
 use crate::card::Card;
-use exchange::Link;
+use exchange::{Link, Presence};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{
     Completion, CompletionQueue, Error, ProtectionDomain, QueuePair, ReceiveRequest, Region, RemoteMemory,
@@ -37,7 +37,9 @@ const POLLS: usize = 64;
 /// Longest sleep between two looks at the clock and at the peer.
 const SLEEP: Duration = Duration::from_millis(10);
 /// Time that completions have to arrive after the peer has left: its last message may be on the way through the card.
-const GRACE: Duration = Duration::from_millis(200);
+const GRACE: Duration = Duration::from_secs(2);
+/// What [`Endpoint::receive`] waits for.
+const MESSAGE: &str = "a message";
 
 /// One end of a connection. Its calls carry out one operation each, wait for the end of it, and copy; [`Self::into_parts`] gives the
 /// queue pair away for more in flight, without copies, and in several threads.
@@ -150,7 +152,7 @@ impl Endpoint {
     pub fn receive(&mut self) -> Result<Vec<u8>, EndpointError> {
         let completion = match self.arrived.pop_front() {
             Some(completion) => completion,
-            None => self.wait("a message", |completion| completion.wr_id == RECEIVE)?,
+            None => self.wait(MESSAGE, |completion| completion.wr_id == RECEIVE)?,
         };
         completion.check()?;
         let message = completion.message();
@@ -192,6 +194,16 @@ impl Endpoint {
         Ok(done)
     }
 
+    /// Returns whether this cannot come from the peer any more, but for what is on the way. A peer that is done sends no message, and its
+    /// card still answers requests.
+    fn has_left(&self, what: &str) -> bool {
+        match self.link.as_ref().map_or(Presence::There, Link::presence) {
+            Presence::There => false,
+            Presence::Done => what == MESSAGE,
+            Presence::Gone => true,
+        }
+    }
+
     /// Waits for a completion. Receives that come first are kept; sends whose wait has timed out are dropped.
     fn wait(
         &mut self,
@@ -211,7 +223,7 @@ impl Endpoint {
             if began.elapsed() >= self.limit {
                 return Err(EndpointError::NoCompletion { what, limit: self.limit });
             }
-            if left.is_none() && self.link.as_ref().is_some_and(Link::has_left) {
+            if left.is_none() && self.has_left(what) {
                 left = Some(Instant::now());
             }
             if left.is_some_and(|left| left.elapsed() >= GRACE) {

@@ -72,7 +72,7 @@ struct Report {
     bytes: u64,
     count: u64,
     events: bool,
-    /// On the clock of the card, if the back end has it: that of a simulation in this process.
+    /// On the clock of the card, if the back end has it: that of a simulation in this process, in steps of 25 cycles of the core.
     card_us: Option<Spread>,
     /// On the clock of the machine.
     wall_us: Spread,
@@ -82,8 +82,8 @@ impl Spread {
     /// Of at least one time.
     fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
-        let at =
-            |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)].as_secs_f64() * 1e6;
+        let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;
+        let at = |percent: usize| microseconds(times[(times.len() * percent / 100).min(times.len() - 1)]);
         Self { min: at(0), median: at(50), p99: at(99) }
     }
 }

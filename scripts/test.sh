@@ -31,6 +31,9 @@ cargo clippy --workspace --all-targets --quiet -- -D warnings
 step "documentation"
 RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --quiet
 
+step "packages: the library rnic and what it is made of"
+scripts/package.sh --no-verify --allow-dirty --quiet
+
 step "tidy: rules on the files, before anything that takes long"
 # Of the whole workspace, so that nothing is compiled once more with other features.
 cargo test --workspace --test tidy

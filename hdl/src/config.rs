@@ -33,14 +33,14 @@ pub const BUFFERS_KIB: std::ops::RangeInclusive<u32> = 8..=1 << (Sizes::LARGEST.
 pub const BUFFERED_PACKETS: std::ops::RangeInclusive<u32> = 16..=1 << Sizes::LARGEST.receive_packets;
 /// Names and texts of the presets: one for each width of [`WIDTHS_BITS`], with the largest tables, then by size.
 const PRESETS: [(&str, &str); 8] = [
-    ("w64", include_str!("../../configs/w64.toml")),
-    ("w128", include_str!("../../configs/w128.toml")),
-    ("w256", include_str!("../../configs/w256.toml")),
-    ("w512", include_str!("../../configs/w512.toml")),
-    ("large", include_str!("../../configs/w512.toml")),
-    ("medium", include_str!("../../configs/medium.toml")),
-    ("small", include_str!("../../configs/small.toml")),
-    ("tiny", include_str!("../../configs/tiny.toml")),
+    ("w64", include_str!("../configs/w64.toml")),
+    ("w128", include_str!("../configs/w128.toml")),
+    ("w256", include_str!("../configs/w256.toml")),
+    ("w512", include_str!("../configs/w512.toml")),
+    ("large", include_str!("../configs/w512.toml")),
+    ("medium", include_str!("../configs/medium.toml")),
+    ("small", include_str!("../configs/small.toml")),
+    ("tiny", include_str!("../configs/tiny.toml")),
 ];
 /// Allowed numbers of queue pairs; of these and of all other objects there is a power of two.
 pub const QUEUE_PAIRS: std::ops::RangeInclusive<u32> = 16..=1 << Sizes::LARGEST.queue_pairs;

@@ -84,10 +84,10 @@ impl CardOptions {
     /// If no preset has this width.
     pub fn standard(width_bits: u32) -> CardOptions {
         let text = match width_bits {
-            64 => include_str!("../../../../configs/w64.toml"),
-            128 => include_str!("../../../../configs/w128.toml"),
-            256 => include_str!("../../../../configs/w256.toml"),
-            512 => include_str!("../../../../configs/w512.toml"),
+            64 => include_str!("../../configs/w64.toml"),
+            128 => include_str!("../../configs/w128.toml"),
+            256 => include_str!("../../configs/w256.toml"),
+            512 => include_str!("../../configs/w512.toml"),
             _ => panic!("no datapath has {width_bits} bits"),
         };
         let preset: toml::Table = text.parse().expect("a preset is TOML");

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a program that is linked against libibverbs, as the distribution ships it, over rnic cards:
+# Runs a program that is linked against libibverbs and librdmacm, as the distribution ships it, over rnic cards:
 #
 #   scripts/with-rnic.sh [--device <name>[,<name>...]] [--host <index>] -- <program> [<argument>...]
 #
@@ -7,7 +7,7 @@
 # vfu:<socket> or pci:<address>, as docs/driver.md has it. --host leaves the program one of the cards. The exit status is that of the
 # program.
 #
-# RNIC_SIM and RNIC_IBVERBS name a simulator and a library that are built already; nothing is built or installed then.
+# RNIC_SIM, RNIC_IBVERBS and RNIC_RDMACM name a simulator and libraries that are built already; nothing is built or installed then.
 caller=$PWD
 source "$(dirname "$0")/lib.sh"
 
@@ -42,13 +42,20 @@ from_caller() {
     case "$1" in /*) echo "$1" ;; *) echo "$caller/$1" ;; esac
 }
 
-library=${RNIC_IBVERBS:-}
-if [ -z "$library" ]; then
-    cargo build --release --locked --quiet -p rnic-ibverbs >&2
-    library=$CARGO_TARGET_DIR/release/libibverbs.so
-fi
-library=$(from_caller "$library")
-[ -e "$library" ] || die "there is no library $library, which RNIC_IBVERBS names"
+# library <name> <variable>: sets `library` to that of the crate rnic-<name>: the one of the variable, or one that is built.
+library() {
+    library=${!2:-}
+    if [ -z "$library" ]; then
+        cargo build --release --locked --quiet -p "rnic-$1" >&2
+        library=$CARGO_TARGET_DIR/release/lib$1.so
+    fi
+    library=$(from_caller "$library")
+    [ -e "$library" ] || die "there is no library $library, which $2 names"
+}
+library ibverbs RNIC_IBVERBS
+verbs=$library
+library rdmacm RNIC_RDMACM
+manager=$library
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/rnic.XXXXXX")
 # The path of a socket has at most 107 bytes.
@@ -68,7 +75,8 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 mkdir "$folder/lib"
-ln -s "$library" "$folder/lib/libibverbs.so.1"
+ln -s "$verbs" "$folder/lib/libibverbs.so.1"
+ln -s "$manager" "$folder/lib/librdmacm.so.1"
 
 # serve: starts two cards on one wire, and waits until they can be opened. The first start compiles the model of the card.
 serve() {

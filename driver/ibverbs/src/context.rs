@@ -150,19 +150,33 @@ fn table(listed: &'static Listed, async_fd: c_int) -> abi::VerbsContext {
     abi::VerbsContext { functions, bytes: size_of::<abi::VerbsContext>(), context }
 }
 
-/// `ibv_open_device`.
+/// `ibv_open_device`. A card is open once: a process that opens it again, as one does that uses a connection manager too, gets the
+/// same context.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rnic_ibv_open_device(device: *mut abi::Device) -> *mut abi::Context {
     // SAFETY: The program passes a device of a list.
-    object(Context::open(unsafe { Listed::of(device) }))
+    let listed = unsafe { Listed::of(device) };
+    let mut opened = lock(&listed.opened);
+    if let Some((context, count)) = &mut *opened {
+        *count += 1;
+        return *context as *mut abi::Context;
+    }
+    object(Context::open(listed).inspect(|&context| *opened = Some((context as usize, 1))))
 }
 
-/// `ibv_close_device`.
+/// `ibv_close_device`. The context ends when it is closed as many times as it was opened.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rnic_ibv_close_device(context: *mut abi::Context) -> c_int {
     // SAFETY: The program passes a context that is open.
-    let users = unsafe { Context::of(context) }.users.load(Ordering::Acquire);
-    quiet_minus_one(if users == 0 { Ok(()) } else { Err(libc::EBUSY) }.inspect(|()| {
+    let (listed, users) = unsafe { (Listed::of((*context).device), &Context::of(context).users) };
+    let mut opened = lock(&listed.opened);
+    if let Some((_, count @ 2..)) = &mut *opened {
+        *count -= 1;
+        return 0;
+    }
+    let is_used = users.load(Ordering::Acquire) != 0;
+    quiet_minus_one(if is_used { Err(libc::EBUSY) } else { Ok(()) }.inspect(|()| {
+        *opened = None;
         // SAFETY: Nothing uses the context, which `open` has taken out of its box.
         drop(unsafe { Box::from_raw(context.cast::<u8>().wrapping_sub(OFFSET).cast::<Context>()) });
     }))

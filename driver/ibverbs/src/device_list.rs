@@ -9,7 +9,7 @@ use std::env;
 use std::ffi::{OsStr, OsString, c_char, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr::null;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 /// Environment variable that names the cards.
 const VARIABLE: &str = "RNIC_DEVICE";
@@ -25,6 +25,8 @@ pub(crate) struct Listed {
     pub(crate) name: DeviceName,
     pub(crate) addresses: Addresses,
     index: c_int,
+    /// The context of this process, as an address, and how many times the program has opened it.
+    pub(crate) opened: Mutex<Option<(usize, usize)>>,
 }
 
 // SAFETY: The pointers in the structure of the ABI are null, and nobody writes it.
@@ -50,7 +52,7 @@ impl Listed {
             dev_path: c_text(&name.to_string()),
             ibdev_path: c_text(&name.to_string()),
         };
-        Self { abi, addresses: Addresses::of(&name), name, index: index as c_int }
+        Self { abi, addresses: Addresses::of(&name), name, index: index as c_int, opened: Mutex::new(None) }
     }
 
     /// The card of a pointer that [`rnic_ibv_get_device_list`] has given out.

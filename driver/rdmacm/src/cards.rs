@@ -141,12 +141,12 @@ pub(crate) fn with_address(address: SocketAddr) -> Outcome<Option<&'static Card>
 }
 
 /// The card that this process uses where the program leaves it open: one that is open, or else the first one that can be opened,
-/// since other processes may have the ones before.
-pub(crate) fn any() -> Outcome<&'static Card> {
-    let cards = all()?;
-    if let Some(card) = cards.iter().find(|card| lock(&card.opened).is_some()) {
-        return Ok(card);
-    }
+/// since other processes may have the ones before. `peer`, which the program connects to, is the last choice.
+pub(crate) fn any_for(peer: Option<&Card>) -> Outcome<&'static Card> {
+    let is_peer = |card: &Card| peer.is_some_and(|peer| std::ptr::eq(peer, card));
+    let is_closed = |card: &Card| lock(&card.opened).is_none();
+    let mut cards: Vec<&'static Card> = all()?.iter().collect();
+    cards.sort_by_key(|card| (is_peer(card), is_closed(card)));
     let mut failure =
         Failure::new(libc::ENODEV, "there is no card; RNIC_DEVICE names them, as docs/driver.md says");
     for card in cards {
@@ -156,6 +156,11 @@ pub(crate) fn any() -> Outcome<&'static Card> {
         }
     }
     Err(failure)
+}
+
+/// As [`any_for`], for any peer.
+pub(crate) fn any() -> Outcome<&'static Card> {
+    any_for(None)
 }
 
 /// `rdma_get_devices`: the cards that can be opened, behind which a null stands.

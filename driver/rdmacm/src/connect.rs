@@ -21,10 +21,7 @@ const COMMUNICATION_ESTABLISHED: c_int = 4;
 
 /// Fails for a call in a phase that it does not belong to.
 fn wrong_phase(call: &str, phase: Phase) -> Failure {
-    Failure::new(
-        libc::EINVAL,
-        format_args!("{call}: the identifier is in the phase {phase:?}, which docs of the call do not allow"),
-    )
+    Failure::new(libc::EINVAL, format_args!("{call}: the identifier is in the phase {phase:?}"))
 }
 
 /// Reads private data, of which a message has room for `most` bytes.

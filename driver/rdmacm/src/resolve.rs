@@ -193,10 +193,11 @@ pub(crate) unsafe fn resolve(
             bind(id, source)?;
         }
         let bound = endpoint.state().card;
+        let any = || cards::any_for(cards::with_address(destination)?);
         let card = match (bound, source) {
             (Some(card), _) => card,
-            (None, Some(source)) => card_at(source)?.map_or_else(cards::any, Ok)?,
-            (None, None) => cards::any()?,
+            (None, Some(source)) => card_at(source)?.map_or_else(any, Ok)?,
+            (None, None) => any()?,
         };
         Id::bind_to(id, card)?;
         let to = without_wildcard(destination);

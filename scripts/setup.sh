@@ -65,7 +65,9 @@ if [ "$purpose" != demo ]; then
     package_for ip iproute2
     # Programs that tests run over our library in the place of the distribution's.
     package_for ibv_rc_pingpong ibverbs-utils
+    package_for rping rdmacm-utils
     [ -e /usr/include/infiniband/verbs.h ] || packages+=(libibverbs-dev)
+    [ -e /usr/include/rdma/rdma_cma.h ] || packages+=(librdmacm-dev)
     # Verilator's FST writer compiles against these two.
     [ -e /usr/include/zlib.h ] || packages+=(zlib1g-dev)
     [ -e /usr/include/lz4.h ] || packages+=(liblz4-dev)

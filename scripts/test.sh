@@ -41,8 +41,9 @@ cargo test --workspace --test tidy
 step "compiling all other tests"
 cargo test --workspace --no-run
 
-# The library that programs of the distribution run over, which cargo has compiled with its tests.
+# The libraries that programs of the distribution run over, which cargo has compiled with their tests.
 export RNIC_IBVERBS="${CARGO_TARGET_DIR:-$root/target}/debug/deps/libibverbs.so"
+export RNIC_RDMACM="${CARGO_TARGET_DIR:-$root/target}/debug/deps/librdmacm.so"
 step "tests: contract, language, blocks, card, driver, front ends, proofs (some 25 minutes on two cores)"
 mkdir -p build
 cargo test --workspace 2>&1 | tee build/tests.log

@@ -1,4 +1,5 @@
-//! Programs of the distribution run over two served cards: they are linked against its libibverbs, and find ours in its place.
+//! Programs of the distribution run over two served cards: they are linked against its libibverbs and librdmacm, and find ours in their
+//! place.
 //! `scripts/setup.sh test` installs them; without them these tests fail.
 use anyhow::{Context, Result, bail, ensure};
 use rnic_sim::foreign::Process;
@@ -10,6 +11,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 
+#[path = "verbs/connections.rs"]
+mod connections;
+
 /// Bound of each wait, in wall-clock time. The first start verilates and compiles the card.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Messages that a program sends each way.
@@ -19,29 +23,34 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The library: that of the variable `RNIC_IBVERBS`, or one that cargo builds.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        if let Some(library) = std::env::var_os("RNIC_IBVERBS") {
-            return root().join(library);
-        }
-        let test = std::env::current_exe().expect("a test has a path");
-        let profile = test.ancestors().nth(2).expect("a test lies in `deps` of a profile").to_path_buf();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "rnic-ibverbs"]).current_dir(root());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo runs").success(), "the library is built");
-        profile.join("libibverbs.so")
-    })
+/// A library: that of the variable `RNIC_IBVERBS` or `RNIC_RDMACM`, or one that cargo builds.
+fn library(name: &str) -> PathBuf {
+    if let Some(library) = std::env::var_os(format!("RNIC_{}", name.to_uppercase())) {
+        return root().join(library);
+    }
+    let test = std::env::current_exe().expect("a test has a path");
+    let profile = test.ancestors().nth(2).expect("a test lies in `deps` of a profile").to_path_buf();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "-p", &format!("rnic-{name}")]).current_dir(root());
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("cargo runs").success(), "the library is built");
+    profile.join(format!("lib{name}.so"))
 }
 
-/// The script, with a simulator and a library that are built already.
+/// The libraries, which are built once.
+fn libraries() -> &'static [PathBuf; 2] {
+    static LIBRARIES: OnceLock<[PathBuf; 2]> = OnceLock::new();
+    LIBRARIES.get_or_init(|| ["ibverbs", "rdmacm"].map(library))
+}
+
+/// The script, with a simulator and libraries that are built already.
 fn script() -> Command {
     let mut command = Command::new(root().join("scripts/with-rnic.sh"));
-    command.env("RNIC_SIM", env!("CARGO_BIN_EXE_rnic-sim")).env("RNIC_IBVERBS", library());
+    let [verbs, manager] = libraries();
+    command.env("RNIC_SIM", env!("CARGO_BIN_EXE_rnic-sim"));
+    command.env("RNIC_IBVERBS", verbs).env("RNIC_RDMACM", manager);
     // A program that asks for a symbol that is not there does not even start.
     command.env("LD_BIND_NOW", "1").stdin(Stdio::null());
     command
@@ -105,6 +114,12 @@ impl Cards {
 
     /// Runs the client once the server listens.
     fn connect(&self, program: &[&str], port: &str) -> Result<String> {
+        self.wait_for_listener(port)?;
+        run(&mut self.on("1", program))
+    }
+
+    /// Waits until a program listens at a port.
+    fn wait_for_listener(&self, port: &str) -> Result<()> {
         let listens = format!(":{:04X} ", port.parse::<u16>()?);
         let end = std::time::Instant::now() + Duration::from_secs(30);
         let is_listening = || -> Result<bool> {
@@ -121,7 +136,7 @@ impl Cards {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        run(&mut self.on("1", program))
+        Ok(())
     }
 
     /// Ends the cards, of which the monitors have remarked nothing, and returns the frames that each has sent.

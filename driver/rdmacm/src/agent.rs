@@ -2,6 +2,7 @@
 //! modified by the program's own threads.
 #![allow(unsafe_code)]
 
+use crate::cards;
 use crate::channel::Happened;
 use crate::endpoint::{Endpoint, Phase, event};
 use crate::message::{Message, Terms, reason};
@@ -97,7 +98,8 @@ fn receive_request(listening: &Arc<Endpoint>, link: Arc<dyn Link>) {
 
 /// Connects to a listener, and waits for its answer and then for what follows.
 pub(crate) fn request(endpoint: &Arc<Endpoint>, to: SocketAddr, terms: Terms) {
-    let link = match transport().connect(to, CONNECT_TIMEOUT) {
+    let is_card = matches!(cards::with_address(to), Ok(Some(_)));
+    let link = match transport().connect(to, is_card, CONNECT_TIMEOUT) {
         Ok(link) => link,
         Err(error) => {
             let (kind, status) = match error.kind() {

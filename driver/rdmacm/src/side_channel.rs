@@ -4,7 +4,7 @@
 //!   client asks for              is reached over                                   because
 //!   10.x.y.z of a card           abstract socket "rnic-cm/10.x.y.z:port"           no interface of the host has that address
 //!   any other address            TCP, at that address and port                     it is an address of the peer's host
-//!   10.x.y.z, nobody is there    TCP, as above                                     a host may have an address of that network too
+//!   10.x.y.z of no known card     TCP, if nobody is at the abstract socket          a host may have an address of that network too
 //! ```
 //!
 //! A listener at a wildcard address has a TCP port and one abstract socket for each card of its process. An abstract socket has no file
@@ -264,11 +264,11 @@ impl Transport for SideChannel {
         Ok(Arc::new(SocketListener { sockets, closed, port }))
     }
 
-    fn connect(&self, to: SocketAddr, patience: Duration) -> io::Result<Arc<dyn Link>> {
+    fn connect(&self, to: SocketAddr, is_card: bool, patience: Duration) -> io::Result<Arc<dyn Link>> {
         if let IpAddr::V4(card) = to.ip().to_canonical() {
             let point = meeting_point(card, to.port())?;
             match connect_socket(AddressFamily::UNIX, point, patience) {
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused && !is_card => {}
                 other => return other,
             }
         }
@@ -351,17 +351,17 @@ mod tests {
         let card = Ipv4Addr::new(10, 0, 0, std::process::id() as u8);
         let any = SideChannel.bind((Ipv4Addr::UNSPECIFIED, 0).into(), &[card]).unwrap();
         let at = |port| SocketAddr::from((card, port));
-        assert!(SideChannel.connect(at(any.port()), LONG).is_err(), "nobody listens yet");
+        assert!(SideChannel.connect(at(any.port()), true, LONG).is_err(), "nobody listens yet");
         any.listen(0).unwrap();
-        let client = SideChannel.connect(at(any.port()), LONG).unwrap();
+        let client = SideChannel.connect(at(any.port()), true, LONG).unwrap();
         client.send(&Message::Ready).unwrap();
         assert_eq!(any.accept().unwrap().receive(LONG).unwrap(), Message::Ready);
         // The card alone, at the same port and at another one.
         assert!(SideChannel.bind(at(any.port()), &[card]).is_err());
         let only = SideChannel.bind(at(0), &[card]).unwrap();
         only.listen(0).unwrap();
-        assert!(SideChannel.connect(at(only.port()), LONG).is_ok());
-        assert!(SideChannel.connect(loopback(only.port()), LONG).is_err());
+        assert!(SideChannel.connect(at(only.port()), true, LONG).is_ok());
+        assert!(SideChannel.connect(loopback(only.port()), false, LONG).is_err());
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
         let refused = SideChannel.bind(loopback(port), &[]).err().map(|error| error.kind());
         assert_eq!(refused, Some(ErrorKind::AddrInUse));
         drop(listener);
-        let refused = SideChannel.connect(loopback(port), LONG).err().map(|error| error.kind());
+        let refused = SideChannel.connect(loopback(port), false, LONG).err().map(|error| error.kind());
         assert_eq!(refused, Some(ErrorKind::ConnectionRefused));
     }
 }

@@ -81,12 +81,12 @@ pub(crate) trait Transport: Send + Sync {
     /// Fails if the address is not one of this host, or the port is in use.
     fn bind(&self, address: SocketAddr, cards: &[Ipv4Addr]) -> io::Result<Arc<dyn Listener>>;
 
-    /// Reaches the listener at an address.
+    /// Reaches the listener at an address, of which `is_card` says that it is known to be one of a card, and of no host.
     ///
     /// # Errors
     ///
     /// Fails with `ConnectionRefused` if nobody listens there, and with `TimedOut` after the time `patience`.
-    fn connect(&self, to: SocketAddr, patience: Duration) -> io::Result<Arc<dyn Link>>;
+    fn connect(&self, to: SocketAddr, is_card: bool, patience: Duration) -> io::Result<Arc<dyn Link>>;
 }
 
 /// The transport of this process.

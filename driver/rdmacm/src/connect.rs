@@ -222,7 +222,8 @@ unsafe fn accept(id: *mut abi::Id, asked: *const abi::ConnectionParameters) -> O
         connect(id, &state).inspect_err(|_| fail(id))?;
         Id::set_path(id, state.local.mtu.min(state.remote.mtu), state.settings.traffic_class);
     }
-    link.send(&Message::Reply(state.local.clone()))?;
+    // SAFETY: As above.
+    link.send(&Message::Reply(state.local.clone())).inspect_err(|_| unsafe { fail(id) })?;
     state.phase = Phase::Accepting;
     Ok(())
 }

@@ -34,6 +34,8 @@ const IDLE: Duration = Duration::from_secs(10);
 const BETWEEN_PROBES: Duration = Duration::from_secs(3);
 /// Questions without an answer after which the link is broken.
 const PROBES: u32 = 4;
+/// Time after which a peer that could not be taken is tried again.
+const PAUSE: Duration = Duration::from_millis(10);
 /// First of the ports that are given out where the kernel gives none, and their number.
 const FIRST_PORT: u16 = 49_152;
 const PORTS: u16 = 16_384;
@@ -181,11 +183,10 @@ impl Listener for SocketListener {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
             for (socket, _) in self.sockets.iter().zip(readable).filter(|(_, is_readable)| *is_readable) {
-                // A peer that is gone again leaves nothing to take.
-                if let Ok(peer) = accept_with(socket, FLAGS)
-                    && let Ok(link) = SocketLink::start(peer)
-                {
-                    return Ok(link);
+                match accept_with(socket, FLAGS).map_err(io::Error::from).and_then(SocketLink::start) {
+                    Ok(link) => return Ok(link),
+                    // The peer is gone again, or the process has no descriptor left for it, which another one may close.
+                    Err(_) => std::thread::sleep(PAUSE),
                 }
             }
         }

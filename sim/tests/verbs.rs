@@ -121,7 +121,7 @@ impl Cards {
     /// Waits until a program listens at a port.
     fn wait_for_listener(&self, port: &str) -> Result<()> {
         let listens = format!(":{:04X} ", port.parse::<u16>()?);
-        let end = std::time::Instant::now() + Duration::from_secs(30);
+        let end = std::time::Instant::now() + Duration::from_secs(120);
         let is_listening = || -> Result<bool> {
             let files = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
             Ok(files

@@ -102,12 +102,13 @@ fn a_peer_that_is_killed_is_a_disconnect() -> Result<()> {
     let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     cards.wait_for_listener(&port)?;
     disturb(&port)?;
-    let program = format!("echo $$; exec rping -c -v -C 1000000 -a 127.0.0.1 -p {port}");
+    // Lines come as they are printed, and not when a buffer is full.
+    let program = format!("echo $$; exec stdbuf -oL rping -c -v -C 1000000 -a 127.0.0.1 -p {port}");
     let mut client = cards.on("1", &["sh", "-c", &program]).stdout(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(client.stdout.take().context("the output is a pipe")?).lines();
     let pid: i32 = lines.next().context("the client says its number")??.parse()?;
-    // It pings, so that messages are in flight when it dies. What it prints is buffered in a pipe.
-    std::thread::sleep(Duration::from_secs(2));
+    let is_pinging = |line: std::io::Result<String>| line.is_ok_and(|line| line.contains("rdma-ping-3: "));
+    ensure!(lines.any(is_pinging), "the client does not ping");
     let begin = Instant::now();
     kill_process(Pid::from_raw(pid).context("a process has a number")?, Signal::KILL)?;
     client.wait()?;

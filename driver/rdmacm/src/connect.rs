@@ -42,6 +42,21 @@ unsafe fn read_private_data(call: &str, data: *const u8, bytes: u8, most: usize)
     Ok(unsafe { std::slice::from_raw_parts(data, bytes) }.to_vec())
 }
 
+/// What a side offers that is not asked for less: all that its card has. The program may make its queue pair ready before it accepts, so
+/// that the PSN is there from the beginning.
+pub(crate) fn most(card: &Opened) -> Terms {
+    Terms {
+        gid: card.gid,
+        psn: random_psn(),
+        mtu: card.mtu,
+        responder_resources: card.responder_resources_max,
+        initiator_depth: card.initiator_depth_max,
+        retry_count: RETRIES,
+        rnr_retry_count: RETRIES,
+        ..Terms::default()
+    }
+}
+
 /// A PSN that no other connection is likely to begin with.
 fn random_psn() -> u32 {
     let mut bytes = [0; 4];
@@ -67,6 +82,7 @@ fn depth(name: &str, asked: u8, most: u8) -> Outcome<u8> {
 unsafe fn terms(
     call: &str,
     id: *mut abi::Id,
+    state: &State,
     card: &Opened,
     asked: *const abi::ConnectionParameters,
     private_bytes_max: usize,
@@ -87,7 +103,7 @@ unsafe fn terms(
         gid: card.gid,
         qp_number: queue_pair.map_or(asked.map_or(0, |asked| asked.qp_num), |queue_pair| queue_pair.qp_num)
             & 0xff_ffff,
-        psn: random_psn(),
+        psn: state.local.psn,
         mtu: card.mtu,
         responder_resources: depth("responder_resources", responder, card.responder_resources_max)?,
         initiator_depth: depth("initiator_depth", initiator, card.initiator_depth_max)?,
@@ -121,7 +137,7 @@ unsafe fn ask(id: *mut abi::Id, asked: *const abi::ConnectionParameters) -> Outc
         return Err(wrong_phase("rdma_connect", state.phase));
     };
     // SAFETY: As above.
-    let terms = unsafe { terms("rdma_connect", id, &card.open()?, asked, private_data::REQUEST)? };
+    let terms = unsafe { terms("rdma_connect", id, &state, &card.open()?, asked, private_data::REQUEST)? };
     state.local = terms.clone();
     state.is_active = true;
     state.phase = Phase::Connecting;
@@ -211,7 +227,7 @@ unsafe fn accept(id: *mut abi::Id, asked: *const abi::ConnectionParameters) -> O
         return Err(wrong_phase("rdma_accept", state.phase));
     };
     // SAFETY: As above.
-    let mut terms = unsafe { terms("rdma_accept", id, &card.open()?, asked, private_data::REPLY)? };
+    let mut terms = unsafe { terms("rdma_accept", id, &state, &card.open()?, asked, private_data::REPLY)? };
     // No more than the peer uses, and no more than it answers.
     terms.responder_resources = terms.responder_resources.min(state.remote.initiator_depth);
     terms.initiator_depth = terms.initiator_depth.min(state.remote.responder_resources);

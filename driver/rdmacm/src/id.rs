@@ -5,6 +5,7 @@ use crate::abi;
 use crate::addresses::of_card;
 use crate::cards::{self, Card, PORT};
 use crate::channel::Channel;
+use crate::connect::most;
 use crate::endpoint::{Endpoint, event};
 use crate::event::{acknowledge, next};
 use crate::message::reason;
@@ -155,7 +156,12 @@ impl Id {
         let opened = card.open()?;
         // SAFETY: The caller answers for the identifier.
         unsafe {
-            Self::endpoint(id).state().card = Some(card);
+            let endpoint = Self::endpoint(id);
+            let mut state = endpoint.state();
+            if state.card.is_none() {
+                (state.card, state.local) = (Some(card), most(&opened));
+            }
+            drop(state);
             (*id).verbs = opened.context;
             (*id).port_num = PORT;
             if (*id).pd.is_null() {

@@ -47,12 +47,16 @@ impl Cards {
 fn rping_ucmatose_and_rdma_server_connect() -> Result<()> {
     let cards = Cards::serve()?;
     let rping = ["rping", "-v", "-V", "-S", "1000", "-C", "10"];
-    let said = cards.client_and_server(
-        &[&rping[..], &["-s"]].concat(),
-        &[&rping[..], &["-c", "-a", "127.0.0.1"]].concat(),
-    )?;
-    for said in said {
-        ensure!(said.contains("rdma-ping-9: ") && said.contains("DISCONNECT EVENT"), "{said}");
+    // With `-q` the program makes the queue pairs ready itself.
+    for options in [&[][..], &["-q"]] {
+        let server = [&rping[..], options, &["-s"]].concat();
+        let client = [&rping[..], options, &["-c", "-a", "127.0.0.1"]].concat();
+        for said in cards.client_and_server(&server, &client)? {
+            ensure!(
+                said.contains("rdma-ping-9: ") && said.contains("DISCONNECT EVENT"),
+                "{options:?}: {said}"
+            );
+        }
     }
     let ucmatose = ["ucmatose", "-c", "3", "-C", "5", "-S", "3000"];
     let said = cards.client_and_server(&ucmatose, &[&ucmatose[..], &["-s", "127.0.0.1"]].concat())?;

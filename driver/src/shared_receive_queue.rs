@@ -18,10 +18,14 @@ use crate::memory::Purpose;
 use crate::post_error::{PostError, Refusal};
 use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
 use crate::ring::{WorkRing, write_slot};
+use crate::sge::Sge;
 use crate::sync::{Mutex, lock};
-use crate::work_queue::{Posted, RECEIVE_FLAG, SRQ_FLAG, post_list};
-use crate::work_request::ReceiveRequest;
-use rnic_layout::admin::{Body, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue};
+use crate::work_queue::{Posted, RECEIVE_FLAG, Report, SRQ_FLAG, post_list};
+use crate::work_request::{ReceiveRequest, check_receive, encode_receive};
+use rnic_layout::admin::{
+    BODY_OFFSET, Body, COMMAND_BYTES, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue,
+    Query,
+};
 use rnic_layout::doorbell;
 use rnic_layout::limits::{RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, WQE_SLOT_BYTES};
 use rnic_layout::queue::completion::Cqe;
@@ -36,11 +40,14 @@ pub struct SharedReceiveQueueOptions {
     pub entries_log2: u32,
     /// Initial limit, as in [`SharedReceiveQueue::set_limit`].
     pub limit: u16,
+    /// Largest number of receives that are posted at a time, for which completion queues reserve CQEs. `None` stands for the number
+    /// of WQEs.
+    pub receives_max: Option<u16>,
 }
 
 impl Default for SharedReceiveQueueOptions {
     fn default() -> Self {
-        Self { entries_log2: RING_LOG2_MIN, limit: 0 }
+        Self { entries_log2: RING_LOG2_MIN, limit: 0, receives_max: None }
     }
 }
 
@@ -54,7 +61,7 @@ pub(crate) struct SharedReceiveQueueShared {
 struct State {
     memory: Mapping,
     ring: WorkRing,
-    /// Receives that have not completed. At most as many as the ring has slots, so that completion queues can reserve a CQE for
+    /// Receives that have not completed. At most as many as the options allow, so that completion queues can reserve a CQE for
     /// each.
     posted: Box<[Option<Receive>]>,
     /// Places of `posted` that are free.
@@ -74,10 +81,43 @@ struct Receive {
     posted: Posted,
 }
 
+/// Where a receive goes: a slot of the ring, and a place in [`State::posted`].
+#[derive(Clone, Copy)]
+struct Place {
+    slot: u16,
+    place: u16,
+    sequence: u64,
+}
+
+impl Place {
+    /// Identifies the receive in its WQE and its CQE.
+    fn wr_id(self) -> u64 {
+        sequence_bits(self.sequence) | u64::from(self.place) | RECEIVE_FLAG | SRQ_FLAG
+    }
+}
+
 /// Bits of the place in [`State::posted`], below those of the sequence, in the `wr_id` of a WQE.
 const PLACE_BITS: u32 = 16;
 
 impl State {
+    /// Claims room for a receive, which [`Self::put`] fills.
+    fn claim(&mut self) -> Result<Place, Refusal> {
+        let full = Refusal::QueueFull { needed: 1, free: 0 };
+        if self.ring.free() == 0 {
+            return Err(full);
+        }
+        let place = self.free.pop().ok_or(full)?;
+        let slot = self.ring.claim(1).expect("a slot is free, as checked above");
+        Ok(Place { slot, place, sequence: self.count })
+    }
+
+    /// Writes a receive to its place.
+    fn put(&mut self, Place { slot, place, sequence }: Place, wqe: &[u8; WQE_SLOT_BYTES], posted: Posted) {
+        write_slot(&self.memory.words(), self.ring.slot(slot), wqe);
+        self.posted[usize::from(place)] = Some(Receive { sequence, posted });
+        self.count += 1;
+    }
+
     /// Takes the receive whose WQE has this `wr_id`, without the flags.
     fn take(&mut self, wr_id: u64) -> Option<Receive> {
         let place = wr_id as u16;
@@ -108,7 +148,7 @@ impl SharedReceiveQueueShared {
     ) -> Result<SharedReceiveQueueUse, Error> {
         let mut state = lock(&self.state);
         if !state.users.contains_key(&completions.number()) {
-            let count = state.ring.capacity().into();
+            let count = state.posted.len() as u32;
             if !completions.reserve_all(count) {
                 let what = "CQEs that a shared receive queue needs in the completion queue";
                 return Err(Error::Exhausted { what, limit: completions.entries() });
@@ -141,18 +181,38 @@ impl SharedReceiveQueueShared {
     /// Writes the WQE of a receive into the ring, without a doorbell.
     fn enqueue(&self, state: &mut State, request: &mut ReceiveRequest) -> Result<(), Refusal> {
         request.check(&self.domain, &self.domain.device.limits)?;
-        let full = Refusal::QueueFull { needed: 1, free: 0 };
-        if state.ring.free() == 0 {
-            return Err(full);
-        }
-        let place = state.free.pop().ok_or(full)?;
-        let index = state.ring.claim(1).expect("a slot is free, as checked above");
-        let sequence = state.count;
-        let wr_id = sequence_bits(sequence) | u64::from(place) | RECEIVE_FLAG | SRQ_FLAG;
-        write_slot(&state.memory.words(), state.ring.slot(index), &request.encode(wr_id));
-        state.posted[usize::from(place)] = Some(Receive { sequence, posted: Posted::receive(request) });
-        state.count += 1;
+        let place = state.claim()?;
+        state.put(place, &request.encode(place.wr_id()), Posted::receive(request));
         Ok(())
+    }
+
+    /// Writes the WQE of a receive whose memory stays where it is.
+    fn enqueue_work(&self, state: &mut State, wr_id: u64, sges: &[Sge]) -> Result<(), Refusal> {
+        check_receive(sges.len(), &self.domain.device.limits)?;
+        let place = state.claim()?;
+        let posted = Posted { report: Report::Reported, ..Posted::receive(&mut ReceiveRequest::new(wr_id)) };
+        state.put(place, &encode_receive(sges.iter().copied(), place.wr_id()), posted);
+        Ok(())
+    }
+
+    /// Posts receives whose memory stays where it is, with one doorbell.
+    pub(crate) fn post_works<'a>(
+        &self,
+        requests: impl Iterator<Item = (u64, &'a [Sge])>,
+    ) -> Result<(), (usize, Refusal)> {
+        let mut state = lock(&self.state);
+        let (mut count, mut result) = (0, Ok(()));
+        for (wr_id, sges) in requests {
+            result = self.enqueue_work(&mut state, wr_id, sges).map_err(|refusal| (count, refusal));
+            if result.is_err() {
+                break;
+            }
+            count += 1;
+        }
+        if count != 0 {
+            self.ring_doorbell(&state);
+        }
+        result
     }
 
     fn ring_doorbell(&self, state: &State) {
@@ -187,7 +247,7 @@ impl SharedReceiveQueueUse {
             return 0;
         }
         state.users.remove(&self.completion_queue);
-        state.ring.capacity().into()
+        state.posted.len() as u32
     }
 }
 
@@ -235,7 +295,9 @@ impl ProtectionDomain {
         let log2 = options.entries_log2;
         let limit = u32::from(device.limits.queues.receive_wqes_log2).min(RECEIVE_WQES_LOG2_MAX);
         check_option("shared_receive_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
-        check_limit(options.limit, 1 << log2)?;
+        let receives_max = options.receives_max.unwrap_or(1 << log2);
+        check_option("shared_receive_queue.receives_max", receives_max.into(), 1, 1 << log2)?;
+        check_limit(options.limit, receives_max.into())?;
         let memory = Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring)?;
         let number = lock(&device.ids).shared_receive_queues.allocate_lowest()?;
         let body = CreateSharedReceiveQueue {
@@ -257,8 +319,8 @@ impl ProtectionDomain {
         let state = State {
             memory,
             ring: WorkRing::new(log2),
-            posted: (0..1 << log2).map(|_| None).collect(),
-            free: (0..1 << log2).rev().collect(),
+            posted: (0..receives_max).map(|_| None).collect(),
+            free: (0..receives_max).rev().collect(),
             count: 0,
             taken: 0,
             users: HashMap::new(),
@@ -322,6 +384,23 @@ impl SharedReceiveQueue {
         let device = &self.shared.domain.device;
         device.execute(CommandOpcode::ModifySharedReceiveQueue, self.shared.number, body)?;
         Ok(())
+    }
+
+    /// Queries the limit, which is zero once its event was raised.
+    ///
+    /// # Errors
+    ///
+    /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
+    pub fn limit(&self) -> Result<u16, Error> {
+        let device = &self.shared.domain.device;
+        let buffer = Mapping::new(&device.function, COMMAND_BYTES, Purpose::Ring)?;
+        let query = Query { buffer: buffer.device_address(), buffer_bytes: COMMAND_BYTES as u16 };
+        let opcode = CommandOpcode::QuerySharedReceiveQueue;
+        device.execute_with(opcode, self.number(), Body::Query(query), &[&buffer])?;
+        // The card writes the create command with the limit of now.
+        let mut bytes = [0; CreateSharedReceiveQueue::BYTES];
+        buffer.memory().read(BODY_OFFSET, &mut bytes);
+        Ok(CreateSharedReceiveQueue::parse(&bytes)?.limit)
     }
 }
 

@@ -158,6 +158,28 @@ structures! {
         comp_events_completed: u32,
         async_events_completed: u32,
     }
+    /// `ibv_srq`.
+    SharedReceiveQueue {
+        context: *mut Context,
+        srq_context: *mut c_void,
+        pd: *mut ProtectionDomain,
+        handle: u32,
+        mutex: Mutex,
+        cond: Condition,
+        events_completed: u32,
+    }
+    /// `ibv_srq_attr`.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    SharedReceiveAttributes {
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+    }
+    /// `ibv_srq_init_attr`, with which `ibv_srq_init_attr_ex` begins.
+    SharedReceiveInit {
+        srq_context: *mut c_void,
+        attr: SharedReceiveAttributes,
+    }
     /// `ibv_qp`.
     QueuePair {
         context: *mut Context,
@@ -165,7 +187,7 @@ structures! {
         pd: *mut ProtectionDomain,
         send_cq: *mut CompletionQueue,
         recv_cq: *mut CompletionQueue,
-        srq: *mut c_void,
+        srq: *mut SharedReceiveQueue,
         handle: u32,
         qp_num: u32,
         state: c_int,
@@ -188,7 +210,7 @@ structures! {
         qp_context: *mut c_void,
         send_cq: *mut CompletionQueue,
         recv_cq: *mut CompletionQueue,
-        srq: *mut c_void,
+        srq: *mut SharedReceiveQueue,
         cap: QueuePairCapacity,
         qp_type: c_int,
         sq_sig_all: c_int,
@@ -327,6 +349,7 @@ pub(crate) const EXTENDED: usize = usize::MAX;
 pub(crate) mod op {
     pub(crate) const POLL_CQ: usize = 11;
     pub(crate) const REQ_NOTIFY_CQ: usize = 12;
+    pub(crate) const POST_SRQ_RECV: usize = 20;
     pub(crate) const POST_SEND: usize = 25;
     pub(crate) const POST_RECV: usize = 26;
 }
@@ -335,6 +358,7 @@ pub(crate) mod op {
 pub(crate) mod function {
     pub(crate) const QUERY_PORT: usize = 0;
     pub(crate) const QUERY_DEVICE_EX: usize = 27;
+    pub(crate) const GET_SRQ_NUM: usize = 34;
 }
 
 /// `IBV_ACCESS_*`.
@@ -384,6 +408,10 @@ mod tests {
             comp_events_completed 120, async_events_completed 124);
         pin!(QueuePair, 160; context 0, qp_context 8, pd 16, send_cq 24, recv_cq 32, srq 40, handle 48, qp_num 52,
             state 56, qp_type 60, mutex 64, cond 104, events_completed 152);
+        pin!(SharedReceiveQueue, 128; context 0, srq_context 8, pd 16, handle 24, mutex 32, cond 72,
+            events_completed 120);
+        pin!(SharedReceiveAttributes, 12; max_wr 0, max_sge 4, srq_limit 8);
+        pin!(SharedReceiveInit, 24; srq_context 0, attr 8);
         assert_eq!((size_of::<Mutex>(), size_of::<libc::pthread_mutex_t>()), (40, 40));
         assert_eq!((size_of::<Condition>(), size_of::<libc::pthread_cond_t>()), (48, 48));
     }
@@ -391,9 +419,10 @@ mod tests {
     #[test]
     fn functions_have_the_places_that_inline_code_calls() {
         let ops = std::mem::offset_of!(Context, ops);
-        let places = [op::POLL_CQ, op::REQ_NOTIFY_CQ, op::POST_SEND, op::POST_RECV];
-        assert_eq!(places.map(|place| ops + 8 * place), [96, 104, 208, 216]);
-        assert_eq!([function::QUERY_PORT, function::QUERY_DEVICE_EX].map(|place| 8 * place), [0, 216]);
+        let places = [op::POLL_CQ, op::REQ_NOTIFY_CQ, op::POST_SRQ_RECV, op::POST_SEND, op::POST_RECV];
+        assert_eq!(places.map(|place| ops + 8 * place), [96, 104, 168, 208, 216]);
+        let places = [function::QUERY_PORT, function::QUERY_DEVICE_EX, function::GET_SRQ_NUM];
+        assert_eq!(places.map(|place| 8 * place), [0, 216, 272]);
     }
 
     #[test]

@@ -45,14 +45,12 @@ absent! {
     no_object -> *mut c_void:
         // Address handles serve datagrams.
         rnic_ibv_create_ah rnic_ibv_create_ah_from_wc
-        rnic_ibv_create_srq
         // Objects of another process.
         rnic_ibv_import_device rnic_ibv_import_pd rnic_ibv_import_mr rnic_ibv_import_dm
         // Memory of another device.
         rnic_ibv_reg_dmabuf_mr;
     errno -> c_int:
         rnic_ibv_destroy_ah
-        rnic_ibv_modify_srq rnic_ibv_query_srq rnic_ibv_destroy_srq
         rnic_ibv_attach_mcast rnic_ibv_detach_mcast
         // Enhanced connection establishment.
         rnic_ibv_query_ece rnic_ibv_set_ece;

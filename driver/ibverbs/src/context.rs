@@ -8,9 +8,10 @@ use crate::device_list::Listed;
 use crate::events::{Acknowledgements, Events, Watcher};
 use crate::fifo::lock;
 use crate::outcome::{Failure, Outcome, object, quiet_minus_one};
-use crate::post::{post_recv, post_send};
+use crate::post::{post_recv, post_send, post_srq_recv};
 use crate::query::{query_device_ex, query_port};
 use crate::queue_pair::QueuePair;
+use crate::shared_receive_queue::{SharedReceiveQueue, get_srq_num};
 use rnic_driver::vfio_user::{ConnectOptions, VfioUserFunction};
 use rnic_driver::{AsynchronousEvent, Device, DeviceName, Function, FunctionError, Options};
 use rnic_layout::queue::event::AsyncEvent;
@@ -30,6 +31,7 @@ pub(crate) const PORT: u8 = 1;
 pub(crate) struct Objects {
     pub(crate) queue_pairs: HashMap<u32, usize>,
     pub(crate) completion_queues: HashMap<u32, usize>,
+    pub(crate) shared_receive_queues: HashMap<u32, usize>,
 }
 
 /// Returns whether an event names a queue pair.
@@ -44,6 +46,11 @@ fn is_of_queue_pair(code: AsyncEvent) -> bool {
             | SendQueueDrained
             | LastWqeReached
     )
+}
+
+/// Returns whether an event names an SRQ.
+fn is_of_shared_receive_queue(code: AsyncEvent) -> bool {
+    matches!(code, AsyncEvent::SharedReceiveError | AsyncEvent::SharedReceiveLimit)
 }
 
 /// An open card.
@@ -119,6 +126,11 @@ impl Context {
                     // SAFETY: As for completion queues.
                     address.inspect(|&&address| unsafe { QueuePair::of(address as _) }.acks().add())
                 }
+                code if is_of_shared_receive_queue(code) => {
+                    let address = objects.shared_receive_queues.get(&object_number);
+                    // SAFETY: As for completion queues.
+                    address.inspect(|&&address| unsafe { SharedReceiveQueue::of(address as _) }.acks().add())
+                }
                 _ => Some(&usize::from(PORT)),
             };
             if let Some(&element) = element {
@@ -133,9 +145,11 @@ fn table(listed: &'static Listed, async_fd: c_int) -> abi::VerbsContext {
     let mut functions = [null(); 39];
     functions[function::QUERY_PORT] = query_port as abi::Function;
     functions[function::QUERY_DEVICE_EX] = query_device_ex as abi::Function;
+    functions[function::GET_SRQ_NUM] = get_srq_num as abi::Function;
     let mut ops = [null(); 32];
     ops[op::POLL_CQ] = poll_cq as abi::Function;
     ops[op::REQ_NOTIFY_CQ] = req_notify_cq as abi::Function;
+    ops[op::POST_SRQ_RECV] = post_srq_recv as abi::Function;
     ops[op::POST_SEND] = post_send as abi::Function;
     ops[op::POST_RECV] = post_recv as abi::Function;
     let context = abi::Context {
@@ -205,6 +219,10 @@ unsafe extern "C" fn rnic_ibv_ack_async_event(event: *mut abi::AsyncEvent) {
         Some(code) if is_of_queue_pair(code) => {
             // SAFETY: As above.
             Some(unsafe { QueuePair::of(element as _) }.acks())
+        }
+        Some(code) if is_of_shared_receive_queue(code) => {
+            // SAFETY: As above.
+            Some(unsafe { SharedReceiveQueue::of(element as _) }.acks())
         }
         _ => None,
     };

@@ -6,7 +6,7 @@
 //!           ── ibv_post_send, ibv_poll_cq …        pointers in the context (`abi`), called by inline functions of verbs.h
 //!                  │
 //!                  ▼
-//!   context ── protection_domain, region, completion_queue, queue_pair, post        one file for each object
+//!   context ── protection_domain, region, completion_queue, shared_receive_queue, queue_pair, post        one file for each object
 //!           ── events: a thread that turns interrupts into readable file descriptors
 //!                  │
 //!                  ▼
@@ -44,6 +44,7 @@ mod protection_domain;
 mod region;
 mod channel;
 mod completion_queue;
+mod shared_receive_queue;
 mod queue_pair;
 mod attributes;
 mod post;

@@ -4,6 +4,7 @@
 use crate::abi::{self, send_flag};
 use crate::fifo::lock;
 use crate::queue_pair::QueuePair;
+use crate::shared_receive_queue::SharedReceiveQueue;
 use rnic_driver::raw::{self, Sge};
 use rnic_driver::{Operation, Refusal, RemoteMemory};
 use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_MAX};
@@ -178,25 +179,17 @@ pub(crate) unsafe extern "C" fn post_send(
     list: *mut abi::SendRequest,
     bad: *mut *mut abi::SendRequest,
 ) -> c_int {
-    // SAFETY: The program passes a queue pair that exists, and a list of requests.
-    let posted = unsafe { post_sends(&mut lock(&QueuePair::of(queue_pair).queues), list) };
-    match posted {
-        Ok(()) => 0,
-        Err((request, errno)) => {
-            // SAFETY: The program passes a place for the request.
-            unsafe { *bad = request };
-            errno
-        }
-    }
+    // SAFETY: The program passes a queue pair that exists, a list of requests, and a place for one.
+    unsafe { posted(post_sends(&mut lock(&QueuePair::of(queue_pair).queues), list), bad) }
 }
 
-/// Posts a list of receives, a batch at a time. Returns the first that was not posted, and the errno.
+/// Posts a list of receives, a batch at a time, through `post`. Returns the first that was not posted, and the errno.
 ///
 /// # Safety
 ///
 /// The list is one of requests that exist.
 unsafe fn post_receives(
-    queues: &mut raw::QueuePair,
+    mut post: impl FnMut(&[raw::ReceiveRequest<'_>]) -> Result<(), raw::BadRequest>,
     mut next: *mut abi::ReceiveRequest,
 ) -> Result<(), (*mut abi::ReceiveRequest, c_int)> {
     while !next.is_null() {
@@ -219,10 +212,26 @@ unsafe fn post_receives(
             let (_, wr_id, sge_count) = read[index];
             raw::ReceiveRequest { wr_id, sges: &sges[index][..sge_count] }
         });
-        queues.post_receive(&requests[..count]).map_err(|bad| (read[bad.index].0, errno(bad.reason)))?;
+        post(&requests[..count]).map_err(|bad| (read[bad.index].0, errno(bad.reason)))?;
         refused.map_or(Ok(()), Err)?;
     }
     Ok(())
+}
+
+/// What a function returns that posts: zero, or the errno, and the first request that was not posted.
+///
+/// # Safety
+///
+/// `bad` is a place for the request.
+unsafe fn posted<R>(outcome: Result<(), (*mut R, c_int)>, bad: *mut *mut R) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err((request, errno)) => {
+            // SAFETY: The caller answers for the place.
+            unsafe { *bad = request };
+            errno
+        }
+    }
 }
 
 /// `ibv_post_recv`.
@@ -231,14 +240,22 @@ pub(crate) unsafe extern "C" fn post_recv(
     list: *mut abi::ReceiveRequest,
     bad: *mut *mut abi::ReceiveRequest,
 ) -> c_int {
-    // SAFETY: The program passes a queue pair that exists, and a list of requests.
-    let posted = unsafe { post_receives(&mut lock(&QueuePair::of(queue_pair).queues), list) };
-    match posted {
-        Ok(()) => 0,
-        Err((request, errno)) => {
-            // SAFETY: The program passes a place for the request.
-            unsafe { *bad = request };
-            errno
-        }
+    // SAFETY: The program passes a queue pair that exists, a list of requests, and a place for one.
+    unsafe {
+        let mut queues = lock(&QueuePair::of(queue_pair).queues);
+        posted(post_receives(|requests| queues.post_receive(requests), list), bad)
+    }
+}
+
+/// `ibv_post_srq_recv`.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    queue: *mut abi::SharedReceiveQueue,
+    list: *mut abi::ReceiveRequest,
+    bad: *mut *mut abi::ReceiveRequest,
+) -> c_int {
+    // SAFETY: The program passes a queue that exists, a list of requests, and a place for one.
+    unsafe {
+        let queue = &SharedReceiveQueue::of(queue).queue;
+        posted(post_receives(|requests| queue.post_receive(requests), list), bad)
     }
 }

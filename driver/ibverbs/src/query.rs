@@ -41,6 +41,7 @@ impl abi::DeviceAttributes {
     fn of(context: &Context) -> Self {
         let Limits { tables, queues, features, memory, .. } = context.card.limits();
         let guid = context.addresses.guid();
+        let has_srqs = features.shared_receive_queues;
         let reads = queues.read_atomic.into();
         let responses: c_int = queues.destination_read_atomic.into();
         let pages = (12..=30).filter(|&log2| (12..=memory.largest_page_log2.max(12)).contains(&log2));
@@ -83,9 +84,9 @@ impl abi::DeviceAttributes {
             max_ah: 0,
             max_fmr: 0,
             max_map_per_fmr: 0,
-            max_srq: 0,
-            max_srq_wr: 0,
-            max_srq_sge: 0,
+            max_srq: if has_srqs { count(tables.shared_receive_queues_log2) } else { 0 },
+            max_srq_wr: if has_srqs { count(queues.receive_wqes_log2) } else { 0 },
+            max_srq_sge: if has_srqs { queues.receive_sges.into() } else { 0 },
             max_pkeys: 1,
             local_ca_ack_delay: 0,
             phys_port_cnt: 1,

@@ -9,6 +9,7 @@ use crate::events::Acknowledgements;
 use crate::fifo::lock;
 use crate::outcome::{Failure, Outcome, object, status};
 use crate::protection_domain::ProtectionDomain;
+use crate::shared_receive_queue::SharedReceiveQueue;
 use rnic_driver::{AddressHandle, Limits, QueuePairOptions, raw};
 use rnic_layout::limits::{INLINE_BYTES_FIRST_SLOT, RING_LOG2_MIN, SEND_SGES_FIRST_SLOT, SEND_SLOTS_MAX};
 use rnic_layout::state::AttributeMask;
@@ -86,11 +87,6 @@ fn check_kind(asked: &abi::QueuePairInit) -> Outcome<()> {
     if asked.qp_type != RELIABLE_CONNECTED {
         return refused("the card has reliable connected queue pairs only; ask for IBV_QPT_RC");
     }
-    if !asked.srq.is_null() {
-        return refused(
-            "this library has no shared receive queues yet; give the queue pair receives of its own",
-        );
-    }
     if asked.send_cq.is_null() || asked.recv_cq.is_null() {
         return Err(Failure::new(
             libc::EINVAL,
@@ -135,7 +131,13 @@ impl QueuePair {
             let queues = [asked.send_cq, asked.recv_cq].map(|queue| CompletionQueue::of(queue));
             (Context::of(pointer), queues)
         };
-        let sizes = Sizes::of(&asked.cap, context.card.limits())?;
+        if !asked.srq.is_null() {
+            (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
+        }
+        let mut sizes = Sizes::of(&asked.cap, context.card.limits())?;
+        if !asked.srq.is_null() {
+            (sizes.capacity.max_recv_wr, sizes.capacity.max_recv_sge) = (0, 0);
+        }
         let signals_all = asked.sq_sig_all != 0;
         let options = QueuePairOptions {
             send_slots_log2: sizes.send_slots_log2,
@@ -144,7 +146,15 @@ impl QueuePair {
             ..QueuePairOptions::default()
         };
         let [send, receive] = completing;
-        let queues = domain.domain.create_queue_pair(&send.queue, &receive.queue, &options)?;
+        // SAFETY: As above.
+        let shared = (!asked.srq.is_null()).then(|| unsafe { SharedReceiveQueue::of(asked.srq) });
+        let queues = match shared {
+            Some(shared) => {
+                let srq = shared.queue.typed();
+                domain.domain.create_queue_pair_with_srq(&send.queue, &receive.queue, srq, &options)?
+            }
+            None => domain.domain.create_queue_pair(&send.queue, &receive.queue, &options)?,
+        };
         let queues = raw::QueuePair::from(queues);
         let number = queues.number();
         let abi = abi::QueuePair {
@@ -169,6 +179,7 @@ impl QueuePair {
             Box::new(Self { abi: abi.into(), queues, set, signals_all, acks: Acknowledgements::default() });
         lock(&context.objects).queue_pairs.insert(number, &raw const *this as usize);
         completing.iter().for_each(|queue| _ = queue.users.fetch_add(1, Ordering::AcqRel));
+        shared.inspect(|shared| _ = shared.users.fetch_add(1, Ordering::AcqRel));
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Box::into_raw(this).cast())
     }
@@ -257,7 +268,7 @@ unsafe extern "C" fn rnic_ibv_query_qp(
 unsafe extern "C" fn rnic_ibv_destroy_qp(queue_pair: *mut abi::QueuePair) -> c_int {
     // SAFETY: The program passes a queue pair, and uses it no more. `create` has taken it out of its box.
     let this = unsafe { Box::from_raw(queue_pair.cast::<QueuePair>()) };
-    let abi::QueuePair { context, pd, send_cq, recv_cq, qp_num, .. } = this.abi();
+    let abi::QueuePair { context, pd, send_cq, recv_cq, srq, qp_num, .. } = this.abi();
     // SAFETY: The objects exist as long as the queue pair.
     let (context, domain, queues) = unsafe {
         let queues = [send_cq, recv_cq].map(|queue| CompletionQueue::of(queue));
@@ -267,6 +278,10 @@ unsafe extern "C" fn rnic_ibv_destroy_qp(queue_pair: *mut abi::QueuePair) -> c_i
     this.acks.wait();
     drop(this);
     queues.iter().for_each(|queue| _ = queue.users.fetch_sub(1, Ordering::AcqRel));
+    if !srq.is_null() {
+        // SAFETY: As above.
+        unsafe { SharedReceiveQueue::of(srq) }.users.fetch_sub(1, Ordering::AcqRel);
+    }
     domain.users.fetch_sub(1, Ordering::AcqRel);
     0
 }

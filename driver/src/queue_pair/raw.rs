@@ -184,6 +184,35 @@ impl QueuePair {
     }
 }
 
+/// Shared receive queue whose receives leave their memory where it is. Clones are cheap and refer to the same queue.
+///
+/// It is destroyed with the last of them and of the queue pairs that use it; receives that are posted then are discarded.
+#[derive(Clone, Debug)]
+pub struct SharedReceiveQueue(crate::SharedReceiveQueue);
+
+impl From<crate::SharedReceiveQueue> for SharedReceiveQueue {
+    fn from(queue: crate::SharedReceiveQueue) -> Self {
+        Self(queue)
+    }
+}
+
+impl SharedReceiveQueue {
+    /// The same queue with types, which queue pairs are created with.
+    pub fn typed(&self) -> &crate::SharedReceiveQueue {
+        &self.0
+    }
+
+    /// Posts receives with one doorbell: `ibv_post_srq_recv`.
+    ///
+    /// # Errors
+    ///
+    /// [`BadRequest`] names the first one that was not posted.
+    pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), BadRequest> {
+        let works = requests.iter().map(|request| (request.wr_id, request.sges));
+        self.0.shared.post_works(works).map_err(|(index, reason)| BadRequest { index, reason })
+    }
+}
+
 fn permit(posting: Posting) -> Result<(), Refusal> {
     if posting == Posting::Refused { Err(Refusal::NotInThisState) } else { Ok(()) }
 }

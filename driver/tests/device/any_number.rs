@@ -75,7 +75,7 @@ fn sizes_of_any_number_are_refused() {
                 .is_err()
         );
         assert!(queue.resize(log2).is_err());
-        let options = SharedReceiveQueueOptions { entries_log2: log2, limit: 0 };
+        let options = SharedReceiveQueueOptions { entries_log2: log2, ..Default::default() };
         assert!(domain.create_shared_receive_queue(&options).is_err());
         let options = EventQueueOptions { entries_log2: log2, ..Default::default() };
         assert!(device.create_event_queue(&options).is_err());

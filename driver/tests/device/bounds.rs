@@ -62,8 +62,13 @@ fn an_event_waits_for_no_more_completions_than_the_queue_takes() {
 fn the_limit_of_a_shared_receive_queue_is_within_it() {
     let (_, device) = card();
     let domain = device.create_protection_domain().unwrap();
-    let create =
-        |limit| domain.create_shared_receive_queue(&SharedReceiveQueueOptions { entries_log2: 6, limit });
+    let create = |limit| {
+        domain.create_shared_receive_queue(&SharedReceiveQueueOptions {
+            entries_log2: 6,
+            limit,
+            receives_max: None,
+        })
+    };
     assert_option(&create(65).unwrap_err(), "shared_receive_queue.limit", 65, (0, 64));
     let queue = create(64).unwrap();
     for limit in [0, 64] {

@@ -36,6 +36,11 @@ fn minus_one(name: &str) -> c_int {
     -1
 }
 
+/// A function without a result, which nobody calls.
+fn unasked(name: &str) {
+    status(Err(refusal(name)));
+}
+
 /// The end of an object that does not exist.
 fn nothing(_: &str) {
     set_errno(libc::EOPNOTSUPP);
@@ -56,6 +61,10 @@ absent! {
         rnic_ibv_query_ece rnic_ibv_set_ece;
     minus_one -> c_int:
         rnic_ibv_init_ah_from_wc;
+    unasked -> ():
+        // Answers of a kernel to librdmacm, and none is asked here.
+        rnic_ibv_copy_ah_attr_from_kern rnic_ibv_copy_path_rec_from_kern rnic_ibv_copy_path_rec_to_kern
+        rnic_ibv_copy_qp_attr_from_kern;
     nothing -> ():
         rnic_ibv_unimport_pd rnic_ibv_unimport_mr rnic_ibv_unimport_dm;
 }

@@ -22,6 +22,8 @@ const CHANNEL_ADAPTER: c_int = 1;
 #[repr(C)]
 pub(crate) struct Listed {
     abi: abi::Device,
+    /// The provider's functions, by which libmlx5 and libefa know cards of their vendors: it is none of these.
+    provider: abi::Function,
     pub(crate) name: DeviceName,
     pub(crate) addresses: Addresses,
     index: c_int,
@@ -52,7 +54,8 @@ impl Listed {
             dev_path: c_text(&name.to_string()),
             ibdev_path: c_text(&name.to_string()),
         };
-        Self { abi, addresses: Addresses::of(&name), name, index: index as c_int, opened: Mutex::new(None) }
+        let (addresses, opened) = (Addresses::of(&name), Mutex::new(None));
+        Self { abi, provider: null(), addresses, name, index: index as c_int, opened }
     }
 
     /// The card of a pointer that [`rnic_ibv_get_device_list`] has given out.

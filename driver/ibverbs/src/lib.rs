@@ -50,6 +50,7 @@ mod attributes;
 mod post;
 
 mod absent;
+mod private;
 mod names;
 
 mod exports;

@@ -158,6 +158,25 @@ structures! {
         comp_events_completed: u32,
         async_events_completed: u32,
     }
+    /// `ibv_cq_ex`: the queue, and the completion that is read.
+    ExtendedCompletionQueue {
+        queue: CompletionQueue,
+        comp_mask: u32,
+        status: c_int,
+        wr_id: u64,
+        functions: [Function; 18],
+    }
+    /// `ibv_cq_init_attr_ex`.
+    ExtendedCompletionQueueInit {
+        cqe: u32,
+        cq_context: *mut c_void,
+        channel: *mut Channel,
+        comp_vector: u32,
+        wc_flags: u64,
+        comp_mask: u32,
+        flags: u32,
+        parent_domain: *mut ProtectionDomain,
+    }
     /// `ibv_srq`.
     SharedReceiveQueue {
         context: *mut Context,
@@ -196,6 +215,14 @@ structures! {
         cond: Condition,
         events_completed: u32,
     }
+    /// `ibv_qp_ex`: the queue pair, and the request that is made.
+    ExtendedQueuePair {
+        queue_pair: QueuePair,
+        comp_mask: u64,
+        wr_id: u64,
+        wr_flags: u32,
+        functions: [Function; 21],
+    }
     /// `ibv_qp_cap`.
     #[derive(Debug, Default, PartialEq, Eq)]
     QueuePairCapacity {
@@ -214,6 +241,25 @@ structures! {
         cap: QueuePairCapacity,
         qp_type: c_int,
         sq_sig_all: c_int,
+    }
+    /// `ibv_qp_init_attr_ex`, which begins as [`QueuePairInit`].
+    ExtendedQueuePairInit {
+        qp_context: *mut c_void,
+        send_cq: *mut CompletionQueue,
+        recv_cq: *mut CompletionQueue,
+        srq: *mut SharedReceiveQueue,
+        cap: QueuePairCapacity,
+        qp_type: c_int,
+        sq_sig_all: c_int,
+        comp_mask: u32,
+        pd: *mut ProtectionDomain,
+        xrcd: *mut c_void,
+        create_flags: u32,
+        max_tso_header: u16,
+        rwq_ind_tbl: *mut c_void,
+        rx_hash_conf: [u64; 3],
+        source_qpn: u32,
+        send_ops_flags: u64,
     }
     /// `ibv_global_route`.
     #[derive(Debug, Default, PartialEq, Eq)]
@@ -292,6 +338,11 @@ structures! {
         length: u32,
         lkey: u32,
     }
+    /// `ibv_data_buf`.
+    DataBuffer {
+        addr: *const u8,
+        length: usize,
+    }
     /// `ibv_send_wr`. The two members that follow are those of RDMA; the others overlay them.
     SendRequest {
         wr_id: u64,
@@ -358,6 +409,8 @@ pub(crate) mod op {
 pub(crate) mod function {
     pub(crate) const QUERY_PORT: usize = 0;
     pub(crate) const QUERY_DEVICE_EX: usize = 27;
+    pub(crate) const CREATE_CQ_EX: usize = 25;
+    pub(crate) const CREATE_QP_EX: usize = 33;
     pub(crate) const GET_SRQ_NUM: usize = 34;
 }
 
@@ -408,6 +461,8 @@ mod tests {
             comp_events_completed 120, async_events_completed 124);
         pin!(QueuePair, 160; context 0, qp_context 8, pd 16, send_cq 24, recv_cq 32, srq 40, handle 48, qp_num 52,
             state 56, qp_type 60, mutex 64, cond 104, events_completed 152);
+        pin!(ExtendedCompletionQueue, 288; queue 0, comp_mask 128, status 132, wr_id 136, functions 144);
+        pin!(ExtendedQueuePair, 352; queue_pair 0, comp_mask 160, wr_id 168, wr_flags 176, functions 184);
         pin!(SharedReceiveQueue, 128; context 0, srq_context 8, pd 16, handle 24, mutex 32, cond 72,
             events_completed 120);
         pin!(SharedReceiveAttributes, 12; max_wr 0, max_sge 4, srq_limit 8);
@@ -421,8 +476,9 @@ mod tests {
         let ops = std::mem::offset_of!(Context, ops);
         let places = [op::POLL_CQ, op::REQ_NOTIFY_CQ, op::POST_SRQ_RECV, op::POST_SEND, op::POST_RECV];
         assert_eq!(places.map(|place| ops + 8 * place), [96, 104, 168, 208, 216]);
-        let places = [function::QUERY_PORT, function::QUERY_DEVICE_EX, function::GET_SRQ_NUM];
-        assert_eq!(places.map(|place| 8 * place), [0, 216, 272]);
+        let places = [function::QUERY_PORT, function::CREATE_CQ_EX, function::QUERY_DEVICE_EX];
+        assert_eq!(places.map(|place| 8 * place), [0, 200, 216]);
+        assert_eq!([function::CREATE_QP_EX, function::GET_SRQ_NUM].map(|place| 8 * place), [264, 272]);
     }
 
     #[test]
@@ -440,6 +496,11 @@ mod tests {
         pin!(QueuePairCapacity, 20; max_send_wr 0, max_recv_wr 4, max_send_sge 8, max_recv_sge 12,
             max_inline_data 16);
         pin!(QueuePairInit, 64; qp_context 0, send_cq 8, recv_cq 16, srq 24, cap 32, qp_type 52, sq_sig_all 56);
+        pin!(ExtendedCompletionQueueInit, 56; cqe 0, cq_context 8, channel 16, comp_vector 24, wc_flags 32,
+            comp_mask 40, flags 44, parent_domain 48);
+        pin!(ExtendedQueuePairInit, 136; sq_sig_all 56, comp_mask 60, pd 64, xrcd 72, create_flags 80,
+            max_tso_header 84, rwq_ind_tbl 88, rx_hash_conf 96, source_qpn 120, send_ops_flags 128);
+        pin!(DataBuffer, 16; addr 0, length 8);
         pin!(GlobalRoute, 24; dgid 0, flow_label 16, sgid_index 20, hop_limit 21, traffic_class 22);
         pin!(AddressAttributes, 32; grh 0, dlid 24, sl 26, src_path_bits 27, static_rate 28, is_global 29,
             port_num 30);

@@ -69,12 +69,6 @@ absent! {
         rnic_ibv_unimport_pd rnic_ibv_unimport_mr rnic_ibv_unimport_dm;
 }
 
-/// `ibv_qp_to_qp_ex`: null, by which a program sees that it has to use `ibv_post_send`.
-#[unsafe(no_mangle)]
-extern "C" fn rnic_ibv_qp_to_qp_ex() -> *mut c_void {
-    std::ptr::null_mut()
-}
-
 /// `ibv_query_qp_data_in_order`: no, the card does not promise to write payload in order.
 #[unsafe(no_mangle)]
 extern "C" fn rnic_ibv_query_qp_data_in_order() -> c_int {

@@ -10,13 +10,16 @@ use crate::context::Context;
 use crate::events::{Acknowledgements, Events, Notification};
 use crate::fifo::lock;
 use crate::outcome::{Failure, Outcome, object, say, status};
+use crate::polling;
+use crate::turn::Turn;
 use rnic_driver::{Completion, CompletionQueueOptions, Device};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`.
 const WITH_IMMEDIATE: u32 = 1 << 1;
@@ -26,8 +29,12 @@ const WITH_INVALIDATE: u32 = 1 << 3;
 #[repr(C)]
 pub(crate) struct CompletionQueue {
     /// Programs read it at any time, and `ibv_resize_cq` writes it.
-    abi: UnsafeCell<abi::CompletionQueue>,
+    abi: UnsafeCell<abi::ExtendedCompletionQueue>,
     pub(crate) queue: rnic_driver::CompletionQueue,
+    /// That of the thread that reads `completion`.
+    pub(crate) turn: Turn,
+    /// The completion that the functions of an extended queue read.
+    pub(crate) completion: UnsafeCell<abi::Completion>,
     events: Arc<Events>,
     /// Events that a channel waits for; without a channel there are none.
     notification: Option<Arc<Notification>>,
@@ -35,7 +42,16 @@ pub(crate) struct CompletionQueue {
     /// Queue pairs that complete here.
     pub(crate) users: AtomicUsize,
     has_failed: AtomicBool,
+    /// Polls without a completion, one after the other.
+    empty_polls: AtomicU32,
+    /// The card is served by another process, which needs a processor for whatever the program waits for.
+    is_served: bool,
 }
+
+/// Polls without a completion after which a program that spins sleeps, and for how long: the server of a simulated card needs
+/// milliseconds for what a card needs microseconds for.
+const EMPTY_POLLS_MAX: u32 = 100;
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// Requests that a program may have in flight on a ring of 2^`log2` CQEs.
 fn usable(log2: u32) -> u32 {
@@ -74,7 +90,7 @@ impl CompletionQueue {
     /// The part that the program knows.
     fn abi(&self) -> abi::CompletionQueue {
         // SAFETY: The program resizes and destroys a queue in one thread at a time.
-        unsafe { *self.abi.get() }
+        unsafe { (*self.abi.get()).queue }
     }
 
     /// Events that the program has taken and not acknowledged.
@@ -82,7 +98,16 @@ impl CompletionQueue {
         &self.completion_acks
     }
 
-    fn create(
+    /// Fails for a completion vector that the card has not.
+    pub(crate) fn check_vector(vector: i64) -> Outcome<()> {
+        if vector != 0 {
+            let text = format!("completion vector {vector}; `num_comp_vectors` is 1, so use vector 0");
+            return Err(Failure::new(libc::EINVAL, text));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn create(
         pointer: *mut abi::Context,
         context: &Context,
         asked: c_int,
@@ -105,14 +130,20 @@ impl CompletionQueue {
             comp_events_completed: 0,
             async_events_completed: 0,
         };
+        let functions = polling::functions();
+        let abi = abi::ExtendedCompletionQueue { queue: abi, comp_mask: 0, status: 0, wr_id: 0, functions };
         let mut this = Box::new(Self {
             abi: abi.into(),
+            turn: Turn::default(),
+            completion: abi::Completion::empty().into(),
             queue,
             events: Arc::clone(&context.events),
             notification: None,
             completion_acks: Acknowledgements::default(),
             users: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
+            empty_polls: AtomicU32::new(0),
+            is_served: context.is_served,
         });
         let address = &raw const *this as usize;
         if let Some(channel) = channel {
@@ -131,7 +162,23 @@ impl CompletionQueue {
     /// # Safety
     ///
     /// The memory has `wanted` places.
-    unsafe fn poll(&self, wanted: c_int, into: *mut abi::Completion) -> c_int {
+    pub(crate) unsafe fn poll(&self, wanted: c_int, into: *mut abi::Completion) -> c_int {
+        // SAFETY: The caller answers for the memory.
+        let count = unsafe { self.take(wanted, into) };
+        if count != 0 {
+            self.empty_polls.store(0, Ordering::Relaxed);
+        } else if self.empty_polls.fetch_add(1, Ordering::Relaxed) >= EMPTY_POLLS_MAX && self.is_served {
+            std::thread::sleep(SLEEP);
+        }
+        count
+    }
+
+    /// As [`Self::poll`], at once. The driver yields the processor if there is no completion.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::poll`].
+    unsafe fn take(&self, wanted: c_int, into: *mut abi::Completion) -> c_int {
         let mut count = 0;
         while count < wanted {
             match self.queue.poll_one() {
@@ -153,6 +200,25 @@ impl CompletionQueue {
 }
 
 impl abi::Completion {
+    /// What is read before the first poll.
+    fn empty() -> Self {
+        Self {
+            wr_id: 0,
+            status: 0,
+            opcode: 0,
+            vendor_err: 0,
+            byte_len: 0,
+            imm_data: 0,
+            qp_num: 0,
+            src_qp: 0,
+            wc_flags: 0,
+            pkey_index: 0,
+            slid: 0,
+            sl: 0,
+            dlid_path_bits: 0,
+        }
+    }
+
     fn of(done: &Completion) -> Self {
         let (imm_data, wc_flags) = match (done.immediate, done.invalidated) {
             (Some(immediate), _) => (u32::from_ne_bytes(immediate), WITH_IMMEDIATE),
@@ -167,12 +233,8 @@ impl abi::Completion {
             byte_len: done.length,
             imm_data,
             qp_num: done.qp_number,
-            src_qp: 0,
             wc_flags,
-            pkey_index: 0,
-            slid: 0,
-            sl: 0,
-            dlid_path_bits: 0,
+            ..Self::empty()
         }
     }
 }
@@ -186,13 +248,10 @@ unsafe extern "C" fn rnic_ibv_create_cq(
     channel: *mut abi::Channel,
     vector: c_int,
 ) -> *mut abi::CompletionQueue {
-    if vector != 0 {
-        let text = format!("completion vector {vector}; `num_comp_vectors` is 1, so use vector 0");
-        return object(Err(Failure::new(libc::EINVAL, text)));
-    }
     // SAFETY: The program passes a context that is open, and null or a channel that exists.
     let (this, found) = unsafe { (Context::of(context), (!channel.is_null()).then(|| Channel::of(channel))) };
-    object(CompletionQueue::create(context, this, asked, cq_context, (channel, found)))
+    let checked = CompletionQueue::check_vector(vector.into());
+    object(checked.and_then(|()| CompletionQueue::create(context, this, asked, cq_context, (channel, found))))
 }
 
 /// `ibv_destroy_cq`. Waits until the program has acknowledged the events of the queue.

@@ -8,10 +8,12 @@ use crate::device_list::Listed;
 use crate::events::{Acknowledgements, Events, Watcher};
 use crate::fifo::lock;
 use crate::outcome::{Failure, Outcome, object, quiet_minus_one};
+use crate::polling::create_cq_ex;
 use crate::post::{post_recv, post_send, post_srq_recv};
 use crate::query::{query_device_ex, query_port};
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::{SharedReceiveQueue, get_srq_num};
+use crate::work_session::create_qp_ex;
 use rnic_driver::vfio_user::{ConnectOptions, VfioUserFunction};
 use rnic_driver::{AsynchronousEvent, Device, DeviceName, Function, FunctionError, Options};
 use rnic_layout::queue::event::AsyncEvent;
@@ -63,6 +65,8 @@ pub(crate) struct Context {
     pub(crate) objects: Mutex<Objects>,
     /// Objects that keep the context.
     pub(crate) users: AtomicUsize,
+    /// Another process serves the card.
+    pub(crate) is_served: bool,
     _watcher: Watcher,
 }
 
@@ -94,6 +98,7 @@ impl Context {
             events,
             objects: Mutex::default(),
             users: AtomicUsize::new(0),
+            is_served: matches!(listed.name, DeviceName::VfioUser(_)),
             _watcher: watcher,
         };
         let context = Box::into_raw(Box::new(context));
@@ -145,6 +150,8 @@ fn table(listed: &'static Listed, async_fd: c_int) -> abi::VerbsContext {
     let mut functions = [null(); 39];
     functions[function::QUERY_PORT] = query_port as abi::Function;
     functions[function::QUERY_DEVICE_EX] = query_device_ex as abi::Function;
+    functions[function::CREATE_CQ_EX] = create_cq_ex as abi::Function;
+    functions[function::CREATE_QP_EX] = create_qp_ex as abi::Function;
     functions[function::GET_SRQ_NUM] = get_srq_num as abi::Function;
     let mut ops = [null(); 32];
     ops[op::POLL_CQ] = poll_cq as abi::Function;

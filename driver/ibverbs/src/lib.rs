@@ -44,10 +44,13 @@ mod protection_domain;
 mod region;
 mod channel;
 mod completion_queue;
+mod polling;
 mod shared_receive_queue;
 mod queue_pair;
 mod attributes;
 mod post;
+mod work_session;
+mod turn;
 
 mod absent;
 mod private;

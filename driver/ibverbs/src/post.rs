@@ -45,8 +45,9 @@ fn operation(request: &abi::SendRequest) -> Option<Operation> {
 
 /// A request of the program that was read.
 #[derive(Clone, Copy)]
-struct SendEntry {
-    request: *mut abi::SendRequest,
+pub(crate) struct SendEntry {
+    wr_id: u64,
+    flags: u32,
     operation: Operation,
     sges: [Sge; SEND_SGES_MAX],
     count: usize,
@@ -75,9 +76,15 @@ unsafe fn read_sges(list: *const abi::Sge, count: c_int, into: &mut [Sge]) -> Op
 impl SendEntry {
     /// A place for a request.
     fn empty() -> Self {
+        Self::new(0, 0, Operation::Send)
+    }
+
+    /// A request without payload.
+    pub(crate) fn new(wr_id: u64, flags: u32, operation: Operation) -> Self {
         Self {
-            request: std::ptr::null_mut(),
-            operation: Operation::Send,
+            wr_id,
+            flags,
+            operation,
             sges: Default::default(),
             count: 0,
             inline: [0; INLINE_BYTES_MAX],
@@ -90,49 +97,75 @@ impl SendEntry {
     /// # Safety
     ///
     /// The request exists, with its SGEs, and with their memory if it is inline.
-    unsafe fn read(&mut self, pointer: *mut abi::SendRequest) -> Result<(), c_int> {
+    unsafe fn read(&mut self, request: *const abi::SendRequest) -> Result<(), c_int> {
         // SAFETY: The caller answers for the request.
-        let request = unsafe { &*pointer };
-        self.request = pointer;
+        let request = unsafe { &*request };
+        (self.wr_id, self.flags) = (request.wr_id, request.send_flags);
         self.operation = operation(request).ok_or(libc::EOPNOTSUPP)?;
         if request.send_flags & send_flag::INLINE != 0 {
             // SAFETY: As above.
-            (self.count, self.inline_bytes) = (0, Some(unsafe { self.gather(request) }?));
-            return Ok(());
+            return unsafe { self.gather(request) };
         }
-        self.inline_bytes = None;
         // SAFETY: As above.
-        let count = unsafe { read_sges(request.sg_list, request.num_sge, &mut self.sges) };
-        self.count = count.ok_or(libc::EINVAL)?;
+        unsafe { self.refer_to(request.sg_list, request.num_sge) }
+    }
+
+    /// Makes the payload that of a list of SGEs.
+    ///
+    /// # Safety
+    ///
+    /// The list has `count` entries.
+    pub(crate) unsafe fn refer_to(&mut self, list: *const abi::Sge, count: c_int) -> Result<(), c_int> {
+        self.inline_bytes = None;
+        // SAFETY: The caller answers for the list.
+        self.count = unsafe { read_sges(list, count, &mut self.sges) }.ok_or(libc::EINVAL)?;
         Ok(())
     }
 
-    /// Copies the payload of an inline request. Returns its length.
+    /// Begins an inline payload.
+    pub(crate) fn begin_inline(&mut self) {
+        (self.count, self.inline_bytes) = (0, Some(0));
+    }
+
+    /// Copies memory to the end of the inline payload.
+    ///
+    /// # Safety
+    ///
+    /// The memory has as many bytes.
+    pub(crate) unsafe fn append(&mut self, from: *const u8, bytes: usize) -> Result<(), c_int> {
+        let length = self.inline_bytes.unwrap_or(0);
+        let place =
+            self.inline.get_mut(length..).and_then(|rest| rest.get_mut(..bytes)).ok_or(libc::EINVAL)?;
+        if bytes != 0 {
+            // SAFETY: The caller answers for the memory, which is none of this library's.
+            unsafe { place.as_mut_ptr().copy_from_nonoverlapping(from, bytes) };
+        }
+        self.inline_bytes = Some(length + bytes);
+        Ok(())
+    }
+
+    /// Copies the payload of an inline request.
     ///
     /// # Safety
     ///
     /// The list has as many entries as the request says, each of memory of the process.
-    unsafe fn gather(&mut self, request: &abi::SendRequest) -> Result<usize, c_int> {
-        let mut length = 0;
+    unsafe fn gather(&mut self, request: &abi::SendRequest) -> Result<(), c_int> {
+        self.begin_inline();
         for index in 0..usize::try_from(request.num_sge).map_err(|_| libc::EINVAL)? {
-            // SAFETY: The caller answers for the list.
-            let sge = unsafe { *request.sg_list.add(index) };
-            let bytes = sge.length as usize;
-            let place = self.inline.get_mut(length..length + bytes).ok_or(libc::EINVAL)?;
-            // SAFETY: The caller answers for the memory, which is none of this function's.
-            unsafe { place.as_mut_ptr().copy_from_nonoverlapping(sge.addr as *const u8, bytes) };
-            length += bytes;
+            // SAFETY: The caller answers for the list, and for the memory.
+            unsafe {
+                let sge = *request.sg_list.add(index);
+                self.append(sge.addr as *const u8, sge.length as usize)?;
+            }
         }
-        Ok(length)
+        Ok(())
     }
 
     /// The request as the driver posts it.
-    fn posted(&self) -> raw::SendRequest<'_> {
-        // SAFETY: The request was read from this pointer in the same call of the program.
-        let abi::SendRequest { wr_id, send_flags, .. } = unsafe { *self.request };
-        let flag = |flag| send_flags & flag != 0;
+    pub(crate) fn posted(&self) -> raw::SendRequest<'_> {
+        let flag = |flag| self.flags & flag != 0;
         raw::SendRequest {
-            wr_id,
+            wr_id: self.wr_id,
             operation: self.operation,
             sges: &self.sges[..self.count],
             inline: self.inline_bytes.map(|bytes| &self.inline[..bytes]),
@@ -141,6 +174,21 @@ impl SendEntry {
             fence: flag(send_flag::FENCE),
         }
     }
+}
+
+/// Posts up to [`BATCH`] requests with one doorbell. Returns the place of the first that was not posted, and the errno.
+fn post_batch(queues: &mut raw::QueuePair, entries: &[SendEntry]) -> Result<(), (usize, c_int)> {
+    let requests: [_; BATCH] = std::array::from_fn(|index| match entries.get(index) {
+        Some(entry) => entry.posted(),
+        None => raw::SendRequest::new(0, Operation::Send, &[]),
+    });
+    queues.post_send(&requests[..entries.len()]).map_err(|bad| (bad.index, errno(bad.reason)))
+}
+
+/// Posts all requests, or none if the send queue has no room for all or refuses one.
+pub(crate) fn post_all(queues: &mut raw::QueuePair, entries: &[SendEntry]) -> Result<(), c_int> {
+    queues.check_sends(entries.iter().map(SendEntry::posted)).map_err(|bad| errno(bad.reason))?;
+    entries.chunks(BATCH).try_for_each(|batch| post_batch(queues, batch)).map_err(|(_, errno)| errno)
 }
 
 /// Posts a list, a batch at a time. Returns the first request that was not posted, and the errno.
@@ -154,8 +202,10 @@ unsafe fn post_sends(
 ) -> Result<(), (*mut abi::SendRequest, c_int)> {
     let mut batch = [SendEntry::empty(); BATCH];
     while !next.is_null() {
+        let mut read = [next; BATCH];
         let (mut count, mut refused) = (0, None);
         while count < BATCH && !next.is_null() && refused.is_none() {
+            read[count] = next;
             // SAFETY: The caller answers for the requests.
             match unsafe { batch[count].read(next) } {
                 // SAFETY: As above.
@@ -163,11 +213,7 @@ unsafe fn post_sends(
                 Err(errno) => refused = Some((next, errno)),
             }
         }
-        let requests: [_; BATCH] = std::array::from_fn(|index| {
-            let request = (index < count).then(|| batch[index].posted());
-            request.unwrap_or(raw::SendRequest::new(0, Operation::Send, &[]))
-        });
-        queues.post_send(&requests[..count]).map_err(|bad| (batch[bad.index].request, errno(bad.reason)))?;
+        post_batch(queues, &batch[..count]).map_err(|(index, errno)| (read[index], errno))?;
         refused.map_or(Ok(()), Err)?;
     }
     Ok(())

@@ -10,6 +10,7 @@ use crate::fifo::lock;
 use crate::outcome::{Failure, Outcome, object, status};
 use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::work_session::{self, Session};
 use rnic_driver::{AddressHandle, Limits, QueuePairOptions, raw};
 use rnic_layout::limits::{INLINE_BYTES_FIRST_SLOT, RING_LOG2_MIN, SEND_SGES_FIRST_SLOT, SEND_SLOTS_MAX};
 use rnic_layout::state::AttributeMask;
@@ -25,11 +26,13 @@ const RELIABLE_CONNECTED: c_int = 2;
 #[repr(C)]
 pub(crate) struct QueuePair {
     /// Programs read it at any time, and `ibv_modify_qp` writes it.
-    abi: UnsafeCell<abi::QueuePair>,
+    abi: UnsafeCell<abi::ExtendedQueuePair>,
     pub(crate) queues: Mutex<raw::QueuePair>,
     /// What the program has set, and the address handle of the path.
     set: Mutex<(abi::QueuePairAttributes, Option<AddressHandle>)>,
     signals_all: bool,
+    /// Requests that the program makes by `ibv_wr_*`, if it has asked for that.
+    pub(crate) session: Option<Session>,
     acks: Acknowledgements,
 }
 
@@ -108,7 +111,7 @@ impl QueuePair {
     /// The part that the program knows.
     fn abi(&self) -> abi::QueuePair {
         // SAFETY: The program modifies, queries and destroys a queue pair in one thread at a time.
-        unsafe { *self.abi.get() }
+        unsafe { (*self.abi.get()).queue_pair }
     }
 
     /// Events that the program has taken and not acknowledged.
@@ -119,9 +122,10 @@ impl QueuePair {
     /// # Safety
     ///
     /// The objects of the pointers exist.
-    unsafe fn create(
+    pub(crate) unsafe fn create(
         pd: *mut abi::ProtectionDomain,
         asked: &mut abi::QueuePairInit,
+        has_session: bool,
     ) -> Outcome<*mut abi::QueuePair> {
         check_kind(asked)?;
         // SAFETY: The caller answers for the objects, which keep the context.
@@ -173,10 +177,13 @@ impl QueuePair {
             events_completed: 0,
         };
         asked.cap = sizes.capacity;
+        let session = has_session.then(|| Session::new(sizes.capacity.max_send_wr));
+        let functions = work_session::functions();
+        let abi = abi::ExtendedQueuePair { queue_pair: abi, comp_mask: 0, wr_id: 0, wr_flags: 0, functions };
         let set = abi::QueuePairAttributes { cap: sizes.capacity, ..Default::default() };
         let (queues, set) = (Mutex::new(queues), Mutex::new((set, None)));
-        let this =
-            Box::new(Self { abi: abi.into(), queues, set, signals_all, acks: Acknowledgements::default() });
+        let acks = Acknowledgements::default();
+        let this = Box::new(Self { abi: abi.into(), queues, set, signals_all, session, acks });
         lock(&context.objects).queue_pairs.insert(number, &raw const *this as usize);
         completing.iter().for_each(|queue| _ = queue.users.fetch_add(1, Ordering::AcqRel));
         shared.inspect(|shared| _ = shared.users.fetch_add(1, Ordering::AcqRel));
@@ -222,7 +229,7 @@ unsafe extern "C" fn rnic_ibv_create_qp(
     asked: *mut abi::QueuePairInit,
 ) -> *mut abi::QueuePair {
     // SAFETY: The program passes objects that exist, and attributes, in which it gets the capacity.
-    object(unsafe { QueuePair::create(domain, &mut *asked) })
+    object(unsafe { QueuePair::create(domain, &mut *asked, false) })
 }
 
 /// `ibv_modify_qp`.

@@ -119,6 +119,17 @@ impl SendHalf {
         Ok(())
     }
 
+    /// Checks a send that follows others of `needed` slots, which were not posted. Returns the slots of all.
+    pub(super) fn check_room(&mut self, work: &SendWork<'_>, needed: u16) -> Result<u16, Refusal> {
+        let slots = work.check(&self.life.domain.device.limits, self.read_atomic)?;
+        let all = needed.saturating_add(slots);
+        let free = self.queue.posted.free(all.into());
+        if u64::from(all) > free {
+            return Err(Refusal::QueueFull { needed: all, free: free as u16 });
+        }
+        Ok(all)
+    }
+
     /// Checks a send, reserves its CQE, in any case if `always_reserves`, and writes its WQE, which begins at the next position.
     fn place(
         &mut self,

@@ -71,6 +71,16 @@ impl<'a> SendRequest<'a> {
     pub fn new(wr_id: u64, operation: Operation, sges: &'a [Sge]) -> Self {
         Self { wr_id, operation, sges, inline: None, signalled: false, solicited: false, fence: false }
     }
+
+    /// The request as it is checked and encoded.
+    fn work(&self) -> SendWork<'a> {
+        let Self { operation, sges, inline, solicited, fence, .. } = *self;
+        let length = match inline {
+            Some(bytes) => bytes.len(),
+            None => sges.iter().map(|sge| sge.length() as usize).sum(),
+        };
+        SendWork { operation, sges, inline, length, solicited, fence }
+    }
 }
 
 /// A receive: `ibv_recv_wr`.
@@ -156,14 +166,27 @@ impl QueuePair {
         let permission = self.state().permissions().post_send;
         let mut batch = self.0.send.batch();
         for (index, request) in requests.iter().enumerate() {
-            let SendRequest { wr_id, operation, sges, inline, signalled, solicited, fence } = *request;
-            let length = match inline {
-                Some(bytes) => bytes.len(),
-                None => sges.iter().map(|sge| sge.length() as usize).sum(),
-            };
-            let work = SendWork { operation, sges, inline, length, solicited, fence };
-            let posted = permit(permission).and_then(|()| batch.post_work(wr_id, &work, signalled));
+            let SendRequest { wr_id, signalled, .. } = *request;
+            let posted = permit(permission).and_then(|()| batch.post_work(wr_id, &request.work(), signalled));
             posted.map_err(|reason| BadRequest { index, reason })?;
+        }
+        Ok(())
+    }
+
+    /// Checks that sends would be posted, all of them, as far as the send queue decides: a completion queue may still be full.
+    ///
+    /// # Errors
+    ///
+    /// [`BadRequest`] names the first one that would be refused.
+    pub fn check_sends<'a>(
+        &mut self,
+        requests: impl Iterator<Item = SendRequest<'a>>,
+    ) -> Result<(), BadRequest> {
+        let permission = self.state().permissions().post_send;
+        let mut needed = 0;
+        for (index, request) in requests.enumerate() {
+            let fits = permit(permission).and_then(|()| self.0.send.check_room(&request.work(), needed));
+            needed = fits.map_err(|reason| BadRequest { index, reason })?;
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ static void connect_side(struct side *side, struct side *peer) {
 }
 
 /* Waits for one completion of a request. */
-static struct ibv_wc completed(struct side *side, uint64_t wr_id, enum ibv_wc_status status) {
+static inline struct ibv_wc completed(struct side *side, uint64_t wr_id, enum ibv_wc_status status) {
     struct ibv_wc wc;
     int count;
     while ((count = ibv_poll_cq(side->cq, 1, &wc)) == 0) {}

@@ -1,0 +1,25 @@
+//! Turns: what one thread begins with one call of the program and ends with another, while others wait.
+
+use crate::fifo::lock;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// A lock whose holder is no guard, because it is held across calls.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    is_taken: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl Turn {
+    /// Waits until no thread has the turn, and takes it.
+    pub(crate) fn take(&self) {
+        let wait = self.ended.wait_while(lock(&self.is_taken), |is_taken| *is_taken);
+        *wait.unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// Ends the turn of this thread.
+    pub(crate) fn end(&self) {
+        *lock(&self.is_taken) = false;
+        self.ended.notify_one();
+    }
+}

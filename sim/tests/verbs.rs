@@ -246,6 +246,11 @@ fn a_program_of_shared_receives_gets_what_the_manual_says() -> Result<()> {
 }
 
 #[test]
+fn a_program_of_extended_operations_gets_what_the_manual_says() -> Result<()> {
+    runs_right("extended_operations")
+}
+
+#[test]
 fn what_the_cards_lack_is_refused_in_bounded_time() -> Result<()> {
     let cards = Cards::serve()?;
     for (program, expected) in [

@@ -185,22 +185,21 @@ unsafe extern "C" fn rnic_ibv_open_device(device: *mut abi::Device) -> *mut abi:
     object(Context::open(listed).inspect(|&context| *opened = Some((context as usize, 1))))
 }
 
-/// `ibv_close_device`. The context ends when it is closed as many times as it was opened.
+/// `ibv_close_device`. The context ends when it is closed as many times as it was opened. One with objects stays then, as the manual has
+/// it, and the card with it, until the process ends; who opens the card again gets it. perftest leaves some.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rnic_ibv_close_device(context: *mut abi::Context) -> c_int {
     // SAFETY: The program passes a context that is open.
     let (listed, users) = unsafe { (Listed::of((*context).device), &Context::of(context).users) };
     let mut opened = lock(&listed.opened);
-    if let Some((_, count @ 2..)) = &mut *opened {
-        *count -= 1;
-        return 0;
-    }
-    let is_used = users.load(Ordering::Acquire) != 0;
-    quiet_minus_one(if is_used { Err(libc::EBUSY) } else { Ok(()) }.inspect(|()| {
+    let Some((_, count)) = &mut *opened else { return 0 };
+    *count = count.saturating_sub(1);
+    if *count == 0 && users.load(Ordering::Acquire) == 0 {
         *opened = None;
         // SAFETY: Nothing uses the context, which `open` has taken out of its box.
         drop(unsafe { Box::from_raw(context.cast::<u8>().wrapping_sub(OFFSET).cast::<Context>()) });
-    }))
+    }
+    0
 }
 
 /// `ibv_get_async_event`.

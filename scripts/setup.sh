@@ -66,6 +66,7 @@ if [ "$purpose" != demo ]; then
     # Programs that tests run over our library in the place of the distribution's.
     package_for ibv_rc_pingpong ibverbs-utils
     package_for rping rdmacm-utils
+    package_for ib_write_bw perftest
     [ -e /usr/include/infiniband/verbs.h ] || packages+=(libibverbs-dev)
     [ -e /usr/include/rdma/rdma_cma.h ] || packages+=(librdmacm-dev)
     # Verilator's FST writer compiles against these two.

@@ -45,7 +45,7 @@ ln -s "$library" "$folder/lib/libibverbs.so.1"
 serve() {
     (cd "$folder" && exec "$simulator" serve --socket card0 --socket card1) >"$folder/log" 2>&1 &
     server=$!
-    until grep -q '^serving card 1 ' "$folder/log"; do
+    until grep -q "^serving card 1 " "$folder/log" 2>/dev/null; do
         kill -0 "$server" 2>/dev/null || die "the simulated cards did not start: $(cat "$folder/log")"
         sleep 0.1
     done
@@ -171,4 +171,4 @@ lacks "ibv_uc_pingpong" "the card has no UC queue pairs"
 lacks "ibv_ud_pingpong" "the card has no UD queue pairs"
 lacks "ibv_xsrq_pingpong" "the card has no XRC"
 
-[ "$failures" = 0 ] || die "$failures runs failed"
+[ "$failures" = 0 ] || die "$failures of the runs failed"

@@ -23,3 +23,26 @@ impl Turn {
         self.ended.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_turn_begins_after_the_end_of_the_one_before() {
+        let (turn, has_ended) = (Turn::default(), AtomicBool::new(false));
+        turn.take();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                turn.take();
+                let was_ended = has_ended.load(Ordering::Relaxed);
+                turn.end();
+                was_ended
+            });
+            has_ended.store(true, Ordering::Relaxed);
+            turn.end();
+            assert!(second.join().unwrap());
+        });
+    }
+}

@@ -7,21 +7,22 @@
 # the runs whose command line has it. The exit status is 0 only if all chosen runs are right. What does not work is in the table with
 # the reason, and is not run.
 #
-# RNIC_SIM and RNIC_IBVERBS name a simulator and a library that are built already; nothing is built or installed then.
+# RNIC_SIM, RNIC_IBVERBS and RNIC_RDMACM name a simulator and libraries that are built already; nothing is built or installed then.
 source "$(dirname "$0")/lib.sh"
 
 pattern=${1:-}
 # Bound of each run, in seconds.
 patience=${RNIC_APPS_PATIENCE:-120}
 
-if [ -z "${RNIC_SIM:-}" ] || [ -z "${RNIC_IBVERBS:-}" ]; then
+if [ -z "${RNIC_SIM:-}" ] || [ -z "${RNIC_IBVERBS:-}" ] || [ -z "${RNIC_RDMACM:-}" ]; then
     scripts/setup.sh test
-    cargo build --release --locked --quiet -p rnic-ibverbs
+    cargo build --release --locked --quiet -p rnic-ibverbs -p rnic-rdmacm
     cargo build --release --locked --quiet --workspace --bin rnic-sim
 fi
 target=${CARGO_TARGET_DIR:-$root/target}
 simulator=$(realpath "${RNIC_SIM:-$target/release/rnic-sim}")
-library=$(realpath "${RNIC_IBVERBS:-$target/release/libibverbs.so}")
+verbs=$(realpath "${RNIC_IBVERBS:-$target/release/libibverbs.so}")
+connections=$(realpath "${RNIC_RDMACM:-$target/release/librdmacm.so}")
 if [ -d .venv ]; then
     export VIRTUAL_ENV="$root/.venv" PATH="$root/.venv/bin:$PATH"
 fi
@@ -39,7 +40,8 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 mkdir "$folder/lib"
-ln -s "$library" "$folder/lib/libibverbs.so.1"
+ln -s "$verbs" "$folder/lib/libibverbs.so.1"
+ln -s "$connections" "$folder/lib/librdmacm.so.1"
 
 # serve: starts two cards on one wire, and waits until they can be opened.
 serve() {
@@ -79,7 +81,7 @@ rows=()
 failures=0
 # row <command> <result> <seconds>: adds a row to the table.
 row() {
-    rows+=("$(printf '| %-44s | %-52s | %5s |' "$1" "$2" "$3")")
+    rows+=("$(printf '| %-46s | %-58s | %5s |' "$1" "$2" "$3")")
     printf '%s\n' "${rows[-1]}"
 }
 
@@ -113,18 +115,19 @@ alone() {
     judge "$*" "$result" $((SECONDS - began))
 }
 
-# pair <port option> <program...>: runs a program as server on card 0 and as client on card 1.
+# pair <program...>: runs a program as server on card 0, and with what `as_client` has as client on card 1.
 port=18600
+as_client=(localhost)
 pair() {
-    local option=$1 began=$SECONDS result=ok server_status=0 client_status=0 program
-    shift
+    local began=$SECONDS result=ok server_status=0 client_status=0 program
     chosen "$*" || return 0
     port=$((port + 1))
     serve
-    on 0 "$@" "$option" "$port" >"$folder/server" 2>&1 &
+    # shellcheck disable=SC2086 # options are words
+    on 0 "$@" ${as_server:-} -p "$port" >"$folder/server" 2>&1 &
     program=$!
     listens "$port"
-    on 1 "$@" "$option" "$port" localhost >"$folder/client" 2>&1 || client_status=$?
+    on 1 "$@" -p "$port" "${as_client[@]}" >"$folder/client" 2>&1 || client_status=$?
     wait "$program" || server_status=$?
     stop
     if [ "$server_status$client_status" != 00 ]; then
@@ -146,26 +149,30 @@ alone ibv_devices
 alone ibv_devinfo -v
 for options in "-c" "-c -e" "-c -s 20000 -m 1024"; do
     # shellcheck disable=SC2086 # options are words
-    pair -p ibv_rc_pingpong -g 0 -n 50 $options
+    pair ibv_rc_pingpong -g 0 -n 50 $options
 done
-pair -p ibv_srq_pingpong -g 0 -n 50 -q 4
-pair -p ibv_srq_pingpong -g 0 -n 50 -q 4 -e
+pair ibv_srq_pingpong -g 0 -n 50 -q 4
+pair ibv_srq_pingpong -g 0 -n 50 -q 4 -e
 # Messages are short enough for seconds of simulation.
 for operation in write read send; do
-    pair -p "ib_${operation}_bw" -x 0 -n 20 -s 4096
-    pair -p "ib_${operation}_lat" -x 0 -n 50
+    pair "ib_${operation}_bw" -x 0 -n 20 -s 4096
+    pair "ib_${operation}_lat" -x 0 -n 50
 done
-pair -p ib_atomic_bw -x 0 -n 20
-pair -p ib_atomic_lat -x 0 -n 50
-pair -p ib_write_bw -x 0 -n 20 -s 1024 -q 4
-pair -p ib_write_bw -x 0 -n 20 -s 1024 -b
-pair -p ib_write_bw -x 0 -n 24 -s 1024 -l 8
-pair -p ib_write_bw -x 0 -n 20 -s 64 -I 64
-pair -p ib_write_bw -x 0 -n 20 -s 4096 -m 1024
-pair -p ib_send_bw -x 0 -n 20 -s 1024 -e
-pair -p ib_send_bw -x 0 -n 20 -s 1024 -r 64 --use-srq
+pair ib_atomic_bw -x 0 -n 20
+pair ib_atomic_lat -x 0 -n 50
+pair ib_write_bw -x 0 -n 20 -s 1024 -q 4
+pair ib_write_bw -x 0 -n 20 -s 1024 -b
+pair ib_write_bw -x 0 -n 24 -s 1024 -l 8
+pair ib_write_bw -x 0 -n 20 -s 64 -I 64
+pair ib_write_bw -x 0 -n 20 -s 4096 -m 1024
+pair ib_send_bw -x 0 -n 20 -s 1024 -e
+pair ib_send_bw -x 0 -n 20 -s 1024 -r 64 --use-srq
+pair ib_write_bw -R -x 0 -n 20 -s 4096
+pair ib_send_lat -R -x 0 -n 50
+as_server=-s as_client=(-c -a 127.0.0.1) && pair rping -C 10 -v
+as_server='' as_client=(-s 127.0.0.1) && pair ucmatose -c 3 -C 5
 lacks "ib_write_bw -a" "it moves 80 MB and more, which are minutes"
-lacks "ib_write_bw -R" "Debian's librdmacm asks a kernel"
+lacks "rstream" "the connection manager has no rsockets"
 lacks "qperf rc_bw" "its address vector has no GID (is_global is 0)"
 lacks "ibv_uc_pingpong" "the card has no UC queue pairs"
 lacks "ibv_ud_pingpong" "the card has no UD queue pairs"

@@ -30,10 +30,7 @@ fi
 folder=$(mktemp -d /tmp/rnic.XXXXXX)
 server=
 clean_up() {
-    if [ -n "$server" ]; then
-        kill "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
+    stop_cards
     rm -rf "$folder"
 }
 trap clean_up EXIT
@@ -42,23 +39,6 @@ trap 'exit 143' TERM
 mkdir "$folder/lib"
 ln -s "$verbs" "$folder/lib/libibverbs.so.1"
 ln -s "$connections" "$folder/lib/librdmacm.so.1"
-
-# serve: starts two cards on one wire, and waits until they can be opened.
-serve() {
-    (cd "$folder" && exec "$simulator" serve --socket card0 --socket card1) >"$folder/log" 2>&1 &
-    server=$!
-    until grep -q "^serving card 1 " "$folder/log" 2>/dev/null; do
-        kill -0 "$server" 2>/dev/null || die "the simulated cards did not start: $(cat "$folder/log")"
-        sleep 0.1
-    done
-}
-
-# stop: ends the cards, which then tell how many frames went past the wire.
-stop() {
-    kill -INT "$server" 2>/dev/null || true
-    wait "$server" 2>/dev/null || true
-    server=
-}
 
 # on <card> <program...>: runs a program on a card, with bounded time.
 on() {
@@ -108,10 +88,10 @@ frames() {
 alone() {
     chosen "$*" || return 0
     local began=$SECONDS result=ok
-    serve
+    start_cards "$simulator" "$folder"
     rm -f "$folder/client"
     on 0 "$@" >"$folder/server" 2>&1 || result="ends with status $?"
-    stop
+    stop_cards
     judge "$*" "$result" $((SECONDS - began))
 }
 
@@ -122,14 +102,14 @@ pair() {
     local began=$SECONDS result=ok server_status=0 client_status=0 program
     chosen "$*" || return 0
     port=$((port + 1))
-    serve
+    start_cards "$simulator" "$folder"
     # shellcheck disable=SC2086 # options are words
     on 0 "$@" ${as_server:-} -p "$port" >"$folder/server" 2>&1 &
     program=$!
     listens "$port"
     on 1 "$@" -p "$port" "${as_client[@]}" >"$folder/client" 2>&1 || client_status=$?
     wait "$program" || server_status=$?
-    stop
+    stop_cards
     if [ "$server_status$client_status" != 00 ]; then
         result="server ends with status $server_status, client with $client_status"
     elif [ "$(frames 0)" -eq 0 ] || [ "$(frames 1)" -eq 0 ]; then

@@ -32,3 +32,24 @@ as_root() {
         die "this needs root and there is no sudo: $*"
     fi
 }
+
+# start_cards <simulator> <folder>: serves two cards on one wire at sockets in the folder; sets `server` once they can be opened.
+start_cards() {
+    (cd "$2" && exec "$1" serve --socket card0 --socket card1) >"$2/log" 2>&1 &
+    server=$!
+    until grep -q '^serving card 1 ' "$2/log" 2>/dev/null; do
+        if ! kill -0 "$server" 2>/dev/null; then
+            server=
+            die "the simulated cards did not start: $(cat "$2/log")"
+        fi
+        sleep 0.1
+    done
+}
+
+# stop_cards: ends the cards that were started, which then tell in their log how many frames went past the wire.
+stop_cards() {
+    [ -n "${server:-}" ] || return 0
+    kill "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+    server=
+}

@@ -65,10 +65,7 @@ if [ ${#folder} -gt 95 ]; then
 fi
 server=
 clean_up() {
-    if [ -n "$server" ]; then
-        kill "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
+    stop_cards
     rm -rf "$folder"
 }
 trap clean_up EXIT
@@ -92,16 +89,7 @@ serve() {
     if [ -d .venv ]; then
         export VIRTUAL_ENV="$root/.venv" PATH="$root/.venv/bin:$PATH"
     fi
-    (cd "$folder" && exec "$simulator" serve --socket card0 --socket card1) >"$folder/log" 2>&1 &
-    server=$!
-    until grep -q '^serving card 1 ' "$folder/log" 2>/dev/null; do
-        if ! kill -0 "$server" 2>/dev/null; then
-            cat "$folder/log" >&2
-            server=
-            die "the simulated cards did not start"
-        fi
-        sleep 0.1
-    done
+    start_cards "$simulator" "$folder"
     devices="vfu:$folder/card0,vfu:$folder/card1"
 }
 path=$PATH

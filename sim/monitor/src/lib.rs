@@ -131,9 +131,8 @@ impl Monitor {
         (self.handles, self.pending) = Default::default();
     }
 
-    /// Software knows that a reset has ended, and that timers have their own unit again. Frames that are in the MAC may still leave.
+    /// Software knows that a reset has ended. Frames that are in the MAC may still leave.
     pub fn end_reset(&mut self, now_ps: u64) {
-        self.port.timer_unit_ps = set_up::TIMER_UNIT_PS;
         let is_ending = |entry: &Entry| {
             entry.now.is_none() && entry.before.as_ref().is_some_and(|before| before.until_ps.is_none())
         };

@@ -44,17 +44,6 @@ const CASES: &[Case] = &[
         [true, false],
     ),
     (
-        "a request is repeated 90 us after a reset has ended, with the unit that the card had before it",
-        |bench| {
-            bench.monitor.register(REG_TIMER_UNIT.offset.into(), 10_000_000);
-            bench.monitor.end_reset(bench.now_ps);
-            sends(bench, [0]);
-            bench.now_ps += 90 * US;
-            sends(bench, [0]);
-        },
-        [true, true],
-    ),
-    (
         "a request leaves 50 us after the start of its timer",
         |bench| {
             long_timers(bench);

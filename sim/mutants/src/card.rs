@@ -128,7 +128,7 @@ pub const FAULTS: &[Fault] = &[
         (
             "admit",
             "findings_of_psn_check",
-            "(check_number < check_expected) ? PsnCheck_Duplicate : \
+            "(token_psn < records_read_data_expected_psn) ? PsnCheck_Duplicate : \
              (|check_from_expected) ? PsnCheck_Gap : PsnCheck_Expected",
         ),
         "a request behind the wrap of the PSN is a duplicate",

@@ -8,6 +8,7 @@
 //!
 //! and the package before all modules sets `selected` from the environment, once for each instance of the model.
 use crate::{Fault, Place, Site, VARIABLE};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -130,6 +131,19 @@ fn places(verilog: &str, name: &str, site: Site) -> Result<Vec<Range<usize>>, St
     Ok(parts.into_iter().map(|part| compact.original(part)).collect())
 }
 
+/// The first name in an expression that a module does not have; numbers such as `24'h1f` are none.
+fn unknown<'e>(text: &str, expression: &'e str) -> Option<&'e str> {
+    let known: HashSet<&str> = words(text).collect();
+    words(expression)
+        .find(|word| !word.starts_with(|first: char| first.is_ascii_digit()) && !known.contains(word))
+}
+
+/// The names in a text, and its numbers with their bases.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let is_separator = |letter: char| !(letter.is_ascii_alphanumeric() || "_'".contains(letter));
+    text.split(is_separator).filter(|word| !word.is_empty())
+}
+
 /// The package that holds the number of the fault. C++ looks it up, as Verilog has no function for the environment.
 fn package(names: &[&str]) -> String {
     let list: Vec<String> = names.iter().map(|name| format!("\\\"{name}\\\"")).collect();
@@ -150,16 +164,21 @@ fn package(names: &[&str]) -> String {
 ///
 /// # Errors
 ///
-/// [`Error::NoLongerApplies`] with all faults whose place does not occur exactly once, or overlaps with another.
+/// [`Error::NoLongerApplies`] with all faults whose place does not occur exactly once, or overlaps with another, or that name what
+/// the module does not have.
 pub fn plant<'f>(verilog: &str, faults: impl IntoIterator<Item = &'f Fault>) -> Result<String, Error> {
     let faults: Vec<&Fault> = faults.into_iter().collect();
     let mut wrong = Vec::new();
     let mut edits: Vec<(Range<usize>, usize, &Fault, &str)> = Vec::new();
     for (index, fault) in faults.iter().copied().enumerate() {
-        let Place::Module { module, site, becomes } = fault.place else { continue };
-        match places(verilog, module, site) {
+        let Place::Module { module: name, site, becomes } = fault.place else { continue };
+        if let Some(word) = module(verilog, name).and_then(|(_, text)| unknown(text, becomes)) {
+            wrong.push(format!("  {} in {name}: there is no `{word}`", fault.name));
+            continue;
+        }
+        match places(verilog, name, site) {
             Ok(ranges) => edits.extend(ranges.into_iter().map(|range| (range, index + 1, fault, becomes))),
-            Err(reason) => wrong.push(format!("  {} in {module}: {reason}", fault.name)),
+            Err(reason) => wrong.push(format!("  {} in {name}: {reason}", fault.name)),
         }
     }
     edits.sort_by_key(|(range, number, ..)| (range.start, range.end, *number));
@@ -205,6 +224,7 @@ module other (
 endmodule
 module stage (
     input  wire       clock,
+    input  wire       third,
     output wire [3:0] sum
 );
     wire       ready_value = sum == 4'h2;
@@ -293,6 +313,7 @@ endmodule
             fault("no-mark", "stage", Site::Text("total"), "0"),
             fault("whole", "stage", Site::Signal("total"), "0"),
             fault("part", "stage", Site::Text("total = [[a]][3:0]"), "0"),
+            fault("no-name", "stage", Site::Signal("twice"), "@ && sum[1] && (clocks || 4'hb == sum)"),
         ];
         let Err(Error::NoLongerApplies(lines)) = plant(DESIGN, &wrong) else { panic!("it was planted") };
         let expected = [
@@ -302,6 +323,7 @@ endmodule
             "  no-text in stage: the text occurs 0 times",
             "  two-texts in stage: the text occurs 3 times",
             "  no-mark in stage: the text has no part between [[ and ]]",
+            "  no-name in stage: there is no `clocks`",
             "  part overlaps with whole",
         ];
         assert_eq!(lines, expected);

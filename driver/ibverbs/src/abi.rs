@@ -1,6 +1,8 @@
-//! Structures of the ABI of rdma-core 44 on 64-bit machines. Names of fields are those of the manual. Sizes and offsets were measured
+//! Structures of the ABI of rdma-core 44 on 64-bit machines, beside those that the connection manager reads too. Names of fields are those of the manual. Sizes and offsets were measured
 //! with the headers of Debian 12; the tests below hold them.
 
+pub(crate) use rnic_stand_in::abi::*;
+use rnic_stand_in::structures;
 use std::ffi::{c_char, c_int, c_void};
 
 /// A function of any signature, in a table of functions.
@@ -11,18 +13,8 @@ pub(crate) type Mutex = [u64; 5];
 /// `pthread_cond_t` of the C library, which this library leaves alone.
 pub(crate) type Condition = [u64; 6];
 
-macro_rules! structures {
-    ($( $(#[$attribute:meta])* $name:ident { $($field:ident: $type:ty,)+ } )+) => {
-        $(
-            $(#[$attribute])*
-            #[repr(C)]
-            #[derive(Clone, Copy)]
-            pub(crate) struct $name { $(pub(crate) $field: $type,)+ }
-        )+
-    };
-}
-
 structures! {
+    pub(crate),
     /// `ibv_device`.
     Device {
         obsolete: [Function; 2],
@@ -48,74 +40,6 @@ structures! {
         functions: [Function; 39],
         bytes: usize,
         context: Context,
-    }
-    /// `ibv_device_attr`.
-    DeviceAttributes {
-        fw_ver: [u8; 64],
-        node_guid: [u8; 8],
-        sys_image_guid: [u8; 8],
-        max_mr_size: u64,
-        page_size_cap: u64,
-        vendor_id: u32,
-        vendor_part_id: u32,
-        hw_ver: u32,
-        max_qp: c_int,
-        max_qp_wr: c_int,
-        device_cap_flags: u32,
-        max_sge: c_int,
-        max_sge_rd: c_int,
-        max_cq: c_int,
-        max_cqe: c_int,
-        max_mr: c_int,
-        max_pd: c_int,
-        max_qp_rd_atom: c_int,
-        max_ee_rd_atom: c_int,
-        max_res_rd_atom: c_int,
-        max_qp_init_rd_atom: c_int,
-        max_ee_init_rd_atom: c_int,
-        atomic_cap: c_int,
-        max_ee: c_int,
-        max_rdd: c_int,
-        max_mw: c_int,
-        max_raw_ipv6_qp: c_int,
-        max_raw_ethy_qp: c_int,
-        max_mcast_grp: c_int,
-        max_mcast_qp_attach: c_int,
-        max_total_mcast_qp_attach: c_int,
-        max_ah: c_int,
-        max_fmr: c_int,
-        max_map_per_fmr: c_int,
-        max_srq: c_int,
-        max_srq_wr: c_int,
-        max_srq_sge: c_int,
-        max_pkeys: u16,
-        local_ca_ack_delay: u8,
-        phys_port_cnt: u8,
-    }
-    /// `ibv_port_attr`.
-    PortAttributes {
-        state: c_int,
-        max_mtu: c_int,
-        active_mtu: c_int,
-        gid_tbl_len: c_int,
-        port_cap_flags: u32,
-        max_msg_sz: u32,
-        bad_pkey_cntr: u32,
-        qkey_viol_cntr: u32,
-        pkey_tbl_len: u16,
-        lid: u16,
-        sm_lid: u16,
-        lmc: u8,
-        max_vl_num: u8,
-        sm_sl: u8,
-        subnet_timeout: u8,
-        init_type_reply: u8,
-        active_width: u8,
-        active_speed: u8,
-        phys_state: u8,
-        link_layer: u8,
-        flags: u8,
-        port_cap_flags2: u16,
     }
     /// `ibv_gid_entry`.
     GidEntry {
@@ -223,15 +147,6 @@ structures! {
         wr_flags: u32,
         functions: [Function; 21],
     }
-    /// `ibv_qp_cap`.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    QueuePairCapacity {
-        max_send_wr: u32,
-        max_recv_wr: u32,
-        max_send_sge: u32,
-        max_recv_sge: u32,
-        max_inline_data: u32,
-    }
     /// `ibv_qp_init_attr`.
     QueuePairInit {
         qp_context: *mut c_void,
@@ -260,61 +175,6 @@ structures! {
         rx_hash_conf: [u64; 3],
         source_qpn: u32,
         send_ops_flags: u64,
-    }
-    /// `ibv_global_route`.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    GlobalRoute {
-        dgid: Gid,
-        flow_label: u32,
-        sgid_index: u8,
-        hop_limit: u8,
-        traffic_class: u8,
-    }
-    /// `ibv_gid`, whose words of 64 bits give it their alignment.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    Gid {
-        words: [u64; 2],
-    }
-    /// `ibv_ah_attr`.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    AddressAttributes {
-        grh: GlobalRoute,
-        dlid: u16,
-        sl: u8,
-        src_path_bits: u8,
-        static_rate: u8,
-        is_global: u8,
-        port_num: u8,
-    }
-    /// `ibv_qp_attr`.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    QueuePairAttributes {
-        qp_state: c_int,
-        cur_qp_state: c_int,
-        path_mtu: c_int,
-        path_mig_state: c_int,
-        qkey: u32,
-        rq_psn: u32,
-        sq_psn: u32,
-        dest_qp_num: u32,
-        qp_access_flags: u32,
-        cap: QueuePairCapacity,
-        ah_attr: AddressAttributes,
-        alt_ah_attr: AddressAttributes,
-        pkey_index: u16,
-        alt_pkey_index: u16,
-        en_sqd_async_notify: u8,
-        sq_draining: u8,
-        max_rd_atomic: u8,
-        max_dest_rd_atomic: u8,
-        min_rnr_timer: u8,
-        port_num: u8,
-        timeout: u8,
-        retry_cnt: u8,
-        rnr_retry: u8,
-        alt_port_num: u8,
-        alt_timeout: u8,
-        rate_limit: u32,
     }
     /// `ibv_wc`.
     Completion {
@@ -366,16 +226,6 @@ structures! {
     AsyncEvent {
         element: u64,
         event_type: c_int,
-    }
-}
-
-impl Gid {
-    /// The 16 bytes, in wire order.
-    pub(crate) fn bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.words[0].to_ne_bytes());
-        bytes[8..].copy_from_slice(&self.words[1].to_ne_bytes());
-        bytes
     }
 }
 
@@ -438,15 +288,7 @@ pub(crate) mod send_flag {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    macro_rules! pin {
-        ($type:ident, $bytes:literal; $($field:ident $offset:literal),+) => {
-            assert_eq!(size_of::<$type>(), $bytes, stringify!($type));
-            $( assert_eq!(
-                std::mem::offset_of!($type, $field), $offset, concat!(stringify!($type), "::", stringify!($field))
-            ); )+
-        };
-    }
+    use rnic_stand_in::pin;
 
     #[test]
     fn objects_lie_as_the_headers_have_them() {
@@ -483,32 +325,13 @@ mod tests {
 
     #[test]
     fn attributes_lie_as_the_headers_have_them() {
-        pin!(DeviceAttributes, 232; fw_ver 0, node_guid 64, sys_image_guid 72, max_mr_size 80, page_size_cap 88,
-            vendor_id 96, hw_ver 104, max_qp 108, max_qp_wr 112, device_cap_flags 116, max_sge 120,
-            max_sge_rd 124, max_cq 128, max_cqe 132, max_mr 136, max_pd 140, max_qp_rd_atom 144,
-            max_res_rd_atom 152, max_qp_init_rd_atom 156, atomic_cap 164, max_mw 176, max_ah 200, max_srq 212,
-            max_srq_sge 220, max_pkeys 224, local_ca_ack_delay 226, phys_port_cnt 227);
-        pin!(PortAttributes, 52; state 0, max_mtu 4, active_mtu 8, gid_tbl_len 12, port_cap_flags 16,
-            max_msg_sz 20, bad_pkey_cntr 24, qkey_viol_cntr 28, pkey_tbl_len 32, lid 34, sm_lid 36, lmc 38,
-            max_vl_num 39, sm_sl 40, subnet_timeout 41, init_type_reply 42, active_width 43, active_speed 44,
-            phys_state 45, link_layer 46, flags 47, port_cap_flags2 48);
         pin!(GidEntry, 32; gid 0, gid_index 16, port_num 20, gid_type 24, ndev_ifindex 28);
-        pin!(QueuePairCapacity, 20; max_send_wr 0, max_recv_wr 4, max_send_sge 8, max_recv_sge 12,
-            max_inline_data 16);
         pin!(QueuePairInit, 64; qp_context 0, send_cq 8, recv_cq 16, srq 24, cap 32, qp_type 52, sq_sig_all 56);
         pin!(ExtendedCompletionQueueInit, 56; cqe 0, cq_context 8, channel 16, comp_vector 24, wc_flags 32,
             comp_mask 40, flags 44, parent_domain 48);
         pin!(ExtendedQueuePairInit, 136; sq_sig_all 56, comp_mask 60, pd 64, xrcd 72, create_flags 80,
             max_tso_header 84, rwq_ind_tbl 88, rx_hash_conf 96, source_qpn 120, send_ops_flags 128);
         pin!(DataBuffer, 16; addr 0, length 8);
-        pin!(GlobalRoute, 24; dgid 0, flow_label 16, sgid_index 20, hop_limit 21, traffic_class 22);
-        pin!(AddressAttributes, 32; grh 0, dlid 24, sl 26, src_path_bits 27, static_rate 28, is_global 29,
-            port_num 30);
-        pin!(QueuePairAttributes, 144; qp_state 0, cur_qp_state 4, path_mtu 8, path_mig_state 12, qkey 16,
-            rq_psn 20, sq_psn 24, dest_qp_num 28, qp_access_flags 32, cap 36, ah_attr 56, alt_ah_attr 88,
-            pkey_index 120, alt_pkey_index 122, en_sqd_async_notify 124, sq_draining 125, max_rd_atomic 126,
-            max_dest_rd_atomic 127, min_rnr_timer 128, port_num 129, timeout 130, retry_cnt 131, rnr_retry 132,
-            alt_port_num 133, alt_timeout 134, rate_limit 136);
     }
 
     #[test]

@@ -7,14 +7,14 @@
 use crate::abi;
 use crate::channel::Channel;
 use crate::context::Context;
-use crate::events::{Acknowledgements, Events, Notification};
-use crate::fifo::lock;
+use crate::events::{Events, Notification};
 use crate::outcome::{Failure, Outcome, object, say, status};
 use crate::polling;
 use crate::turn::Turn;
 use rnic_driver::{Completion, CompletionQueueOptions, Device};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
+use rnic_stand_in::{Acknowledgements, lock};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

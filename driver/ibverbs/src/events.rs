@@ -10,16 +10,16 @@
 //! 2. The thread arms the event queue before it looks, and looks before it sleeps: what comes later raises an interrupt.
 //! 3. A card that does not answer any more wakes everybody who waits, and its completion queues fail.
 
-use crate::fifo::{Fifo, lock};
 use crate::outcome::say;
 use rnic_driver::{AsynchronousEvent, CompletionQueue, Device, Error};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::queue::event::AsyncEvent;
+use rnic_stand_in::{Fifo, lock};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -68,33 +68,6 @@ impl Notification {
     /// Forgets the events that nobody has taken.
     pub(crate) fn forget(&self) {
         self.channel.remove(|&address| address == self.address);
-    }
-}
-
-/// Counts events that a program has taken and not acknowledged, so that their object is not destroyed meanwhile.
-#[derive(Default)]
-pub(crate) struct Acknowledgements {
-    open: Mutex<u64>,
-    changed: Condvar,
-}
-
-impl Acknowledgements {
-    /// The program has taken an event.
-    pub(crate) fn add(&self) {
-        *lock(&self.open) += 1;
-    }
-
-    /// The program has acknowledged events.
-    pub(crate) fn acknowledge(&self, count: u64) {
-        let mut open = lock(&self.open);
-        *open = open.saturating_sub(count);
-        self.changed.notify_all();
-    }
-
-    /// Waits until all events are acknowledged, as the manual demands of the destruction of an object.
-    pub(crate) fn wait(&self) {
-        let open = lock(&self.open);
-        drop(self.changed.wait_while(open, |open| *open != 0).unwrap_or_else(PoisonError::into_inner));
     }
 }
 

@@ -35,7 +35,6 @@ mod outcome;
 
 mod addresses;
 mod device_list;
-mod fifo;
 mod events;
 mod context;
 mod query;

@@ -2,12 +2,12 @@
 #![allow(unsafe_code)]
 
 use crate::abi::{self, send_flag};
-use crate::fifo::lock;
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use rnic_driver::raw::{self, Sge};
 use rnic_driver::{Operation, Refusal, RemoteMemory};
 use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_MAX};
+use rnic_stand_in::lock;
 use std::ffi::c_int;
 
 /// Requests that have one doorbell.

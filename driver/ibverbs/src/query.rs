@@ -36,61 +36,59 @@ fn count(log2: u8) -> c_int {
     1 << log2
 }
 
-impl abi::DeviceAttributes {
-    /// Attributes of a card. What it has not is zero.
-    fn of(context: &Context) -> Self {
-        let Limits { tables, queues, features, memory, .. } = context.card.limits();
-        let guid = context.addresses.guid();
-        let has_srqs = features.shared_receive_queues;
-        let reads = queues.read_atomic.into();
-        let responses: c_int = queues.destination_read_atomic.into();
-        let pages = (12..=30).filter(|&log2| (12..=memory.largest_page_log2.max(12)).contains(&log2));
-        let mut fw_ver = [0; 64];
-        let version = env!("CARGO_PKG_VERSION").as_bytes();
-        fw_ver[..version.len()].copy_from_slice(version);
-        Self {
-            fw_ver,
-            node_guid: guid,
-            sys_image_guid: guid,
-            max_mr_size: i64::MAX as u64,
-            page_size_cap: pages.map(|log2| 1u64 << log2).sum(),
-            vendor_id: pci::VENDOR.into(),
-            vendor_part_id: pci::DEVICE.into(),
-            hw_ver: 0,
-            max_qp: count(tables.queue_pairs_log2),
-            max_qp_wr: (count(queues.send_slots_log2) / SEND_SLOTS_MAX as c_int)
-                .min(count(queues.receive_wqes_log2)),
-            device_cap_flags: RNR_NAK,
-            max_sge: queues.send_sges.min(queues.receive_sges).into(),
-            max_sge_rd: queues.response_sges.into(),
-            max_cq: count(tables.completion_queues_log2),
-            max_cqe: cqes_max(&context.card) as c_int,
-            max_mr: count(tables.regions_log2),
-            max_pd: count(rnic_layout::limits::DOMAIN_BITS as u8),
-            max_qp_rd_atom: responses,
-            max_ee_rd_atom: 0,
-            max_res_rd_atom: responses << tables.queue_pairs_log2,
-            max_qp_init_rd_atom: reads,
-            max_ee_init_rd_atom: 0,
-            atomic_cap: if features.atomics { ATOMIC_HCA } else { 0 },
-            max_ee: 0,
-            max_rdd: 0,
-            max_mw: 0,
-            max_raw_ipv6_qp: 0,
-            max_raw_ethy_qp: 0,
-            max_mcast_grp: 0,
-            max_mcast_qp_attach: 0,
-            max_total_mcast_qp_attach: 0,
-            max_ah: 0,
-            max_fmr: 0,
-            max_map_per_fmr: 0,
-            max_srq: if has_srqs { count(tables.shared_receive_queues_log2) } else { 0 },
-            max_srq_wr: if has_srqs { count(queues.receive_wqes_log2) } else { 0 },
-            max_srq_sge: if has_srqs { queues.receive_sges.into() } else { 0 },
-            max_pkeys: 1,
-            local_ca_ack_delay: 0,
-            phys_port_cnt: 1,
-        }
+/// Attributes of a card. What it has not is zero.
+fn attributes_of(context: &Context) -> abi::DeviceAttributes {
+    let Limits { tables, queues, features, memory, .. } = context.card.limits();
+    let guid = context.addresses.guid();
+    let has_srqs = features.shared_receive_queues;
+    let reads = queues.read_atomic.into();
+    let responses: c_int = queues.destination_read_atomic.into();
+    let pages = (12..=30).filter(|&log2| (12..=memory.largest_page_log2.max(12)).contains(&log2));
+    let mut fw_ver = [0; 64];
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    fw_ver[..version.len()].copy_from_slice(version);
+    abi::DeviceAttributes {
+        fw_ver,
+        node_guid: guid,
+        sys_image_guid: guid,
+        max_mr_size: i64::MAX as u64,
+        page_size_cap: pages.map(|log2| 1u64 << log2).sum(),
+        vendor_id: pci::VENDOR.into(),
+        vendor_part_id: pci::DEVICE.into(),
+        hw_ver: 0,
+        max_qp: count(tables.queue_pairs_log2),
+        max_qp_wr: (count(queues.send_slots_log2) / SEND_SLOTS_MAX as c_int)
+            .min(count(queues.receive_wqes_log2)),
+        device_cap_flags: RNR_NAK,
+        max_sge: queues.send_sges.min(queues.receive_sges).into(),
+        max_sge_rd: queues.response_sges.into(),
+        max_cq: count(tables.completion_queues_log2),
+        max_cqe: cqes_max(&context.card) as c_int,
+        max_mr: count(tables.regions_log2),
+        max_pd: count(rnic_layout::limits::DOMAIN_BITS as u8),
+        max_qp_rd_atom: responses,
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: responses << tables.queue_pairs_log2,
+        max_qp_init_rd_atom: reads,
+        max_ee_init_rd_atom: 0,
+        atomic_cap: if features.atomics { ATOMIC_HCA } else { 0 },
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: 0,
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: 0,
+        max_mcast_qp_attach: 0,
+        max_total_mcast_qp_attach: 0,
+        max_ah: 0,
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: if has_srqs { count(tables.shared_receive_queues_log2) } else { 0 },
+        max_srq_wr: if has_srqs { count(queues.receive_wqes_log2) } else { 0 },
+        max_srq_sge: if has_srqs { queues.receive_sges.into() } else { 0 },
+        max_pkeys: 1,
+        local_ca_ack_delay: 0,
+        phys_port_cnt: 1,
     }
 }
 
@@ -107,36 +105,35 @@ fn width_and_speed(megabits: u32) -> (u8, u8) {
     }
 }
 
-impl abi::PortAttributes {
-    fn of(context: &Context) -> Outcome<Self> {
-        let card = &context.card;
-        let (state, phys_state) = if card.link_up()? { ACTIVE } else { DOWN };
-        let (active_width, active_speed) = width_and_speed(card.port_speed()?.unwrap_or(0));
-        Ok(Self {
-            state,
-            max_mtu: Pmtu::Bytes4096.code().into(),
-            active_mtu: card.options().active_mtu.code().into(),
-            gid_tbl_len: context.addresses.gids.len() as c_int,
-            port_cap_flags: IP_BASED_GIDS,
-            max_msg_sz: card.limits().message_bytes.min(u32::MAX.into()) as u32,
-            bad_pkey_cntr: 0,
-            qkey_viol_cntr: 0,
-            pkey_tbl_len: 1,
-            lid: 0,
-            sm_lid: 0,
-            lmc: 0,
-            max_vl_num: 1,
-            sm_sl: 0,
-            subnet_timeout: 0,
-            init_type_reply: 0,
-            active_width,
-            active_speed,
-            phys_state,
-            link_layer: ETHERNET,
-            flags: 0,
-            port_cap_flags2: 0,
-        })
-    }
+/// Attributes of the port of a card.
+fn port_of(context: &Context) -> Outcome<abi::PortAttributes> {
+    let card = &context.card;
+    let (state, phys_state) = if card.link_up()? { ACTIVE } else { DOWN };
+    let (active_width, active_speed) = width_and_speed(card.port_speed()?.unwrap_or(0));
+    Ok(abi::PortAttributes {
+        state,
+        max_mtu: Pmtu::Bytes4096.code().into(),
+        active_mtu: card.options().active_mtu.code().into(),
+        gid_tbl_len: context.addresses.gids.len() as c_int,
+        port_cap_flags: IP_BASED_GIDS,
+        max_msg_sz: card.limits().message_bytes.min(u32::MAX.into()) as u32,
+        bad_pkey_cntr: 0,
+        qkey_viol_cntr: 0,
+        pkey_tbl_len: 1,
+        lid: 0,
+        sm_lid: 0,
+        lmc: 0,
+        max_vl_num: 1,
+        sm_sl: 0,
+        subnet_timeout: 0,
+        init_type_reply: 0,
+        active_width,
+        active_speed,
+        phys_state,
+        link_layer: ETHERNET,
+        flags: 0,
+        port_cap_flags2: 0,
+    })
 }
 
 /// The context of a pointer.
@@ -156,7 +153,7 @@ unsafe extern "C" fn rnic_ibv_query_device(
     attributes: *mut abi::DeviceAttributes,
 ) -> c_int {
     // SAFETY: The program passes a context that is open, and the address of the attributes.
-    unsafe { *attributes = abi::DeviceAttributes::of(context_of(context)) };
+    unsafe { *attributes = attributes_of(context_of(context)) };
     0
 }
 
@@ -177,7 +174,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     // SAFETY: The program passes memory of `bytes` bytes, which is long enough for what is written.
     unsafe {
         attributes.write_bytes(0, bytes);
-        let first = abi::DeviceAttributes::of(context_of(context));
+        let first = attributes_of(context_of(context));
         attributes.cast::<abi::DeviceAttributes>().write(first);
         if bytes >= PORT_COUNT + size_of::<u32>() {
             attributes.add(PORT_COUNT).cast::<u32>().write(1);
@@ -194,7 +191,7 @@ fn port(context: &Context, number: u8) -> Outcome<abi::PortAttributes> {
             format_args!("there is no port {number}; the card has port {PORT}"),
         ));
     }
-    abi::PortAttributes::of(context)
+    port_of(context)
 }
 
 /// `ibv_query_port`, as the inline function calls it.

@@ -3,12 +3,11 @@
 
 use crate::abi;
 use crate::context::Context;
-use crate::events::Acknowledgements;
-use crate::fifo::lock;
 use crate::outcome::{Failure, Outcome, object, status};
 use crate::protection_domain::ProtectionDomain;
 use rnic_driver::{Limits, SharedReceiveQueueOptions, raw};
 use rnic_layout::limits::RING_LOG2_MIN;
+use rnic_stand_in::{Acknowledgements, lock};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

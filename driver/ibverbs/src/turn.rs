@@ -1,6 +1,6 @@
 //! Turns: what one thread begins with one call of the program and ends with another, while others wait.
 
-use crate::fifo::lock;
+use rnic_stand_in::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A lock whose holder is no guard, because it is held across calls.

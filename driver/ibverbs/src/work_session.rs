@@ -6,12 +6,12 @@
 #![allow(unsafe_code)]
 
 use crate::abi;
-use crate::fifo::lock;
 use crate::outcome::{Failure, Outcome, object};
 use crate::post::{SendEntry, post_all};
 use crate::queue_pair::QueuePair;
 use crate::turn::Turn;
 use rnic_driver::{Operation, RemoteMemory};
+use rnic_stand_in::lock;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 

@@ -2,21 +2,13 @@
 //! those of `verbs.h`. Names of fields are those of the manual. Sizes and offsets were measured with the headers of Debian 12; the
 //! tests below hold them.
 
+pub(crate) use rnic_stand_in::abi::*;
+use rnic_stand_in::structures;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
-macro_rules! structures {
-    ($( $(#[$attribute:meta])* $name:ident { $($field:ident: $type:ty,)+ } )+) => {
-        $(
-            $(#[$attribute])*
-            #[repr(C)]
-            #[derive(Clone, Copy)]
-            pub(crate) struct $name { $(pub(crate) $field: $type,)+ }
-        )+
-    };
-}
-
 structures! {
+    pub(crate),
     /// `rdma_cm_id`.
     Id {
         verbs: *mut Context,
@@ -56,11 +48,6 @@ structures! {
         sgid: Gid,
         dgid: Gid,
         pkey: u16,
-    }
-    /// `ibv_gid`, whose words of 64 bits give it their alignment.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    Gid {
-        words: [u64; 2],
     }
     /// `ibv_sa_path_rec`.
     PathRecord {
@@ -148,21 +135,13 @@ structures! {
         srq_context: *mut c_void,
         pd: *mut c_void,
     }
-    /// `ibv_qp_cap`.
-    Capacity {
-        max_send_wr: u32,
-        max_recv_wr: u32,
-        max_send_sge: u32,
-        max_recv_sge: u32,
-        max_inline_data: u32,
-    }
     /// `ibv_qp_init_attr`.
     QueuePairInit {
         qp_context: *mut c_void,
         send_cq: *mut c_void,
         recv_cq: *mut c_void,
         srq: *mut SharedReceiveQueue,
-        cap: Capacity,
+        cap: QueuePairCapacity,
         qp_type: c_int,
         sq_sig_all: c_int,
     }
@@ -172,7 +151,7 @@ structures! {
         send_cq: *mut c_void,
         recv_cq: *mut c_void,
         srq: *mut SharedReceiveQueue,
-        cap: Capacity,
+        cap: QueuePairCapacity,
         qp_type: c_int,
         sq_sig_all: c_int,
         comp_mask: u32,
@@ -192,88 +171,6 @@ structures! {
         srq_type: c_int,
         pd: *mut c_void,
         rest: [u64; 3],
-    }
-    /// `ibv_global_route`.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    GlobalRoute {
-        dgid: Gid,
-        flow_label: u32,
-        sgid_index: u8,
-        hop_limit: u8,
-        traffic_class: u8,
-    }
-    /// `ibv_ah_attr`.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    AddressVector {
-        grh: GlobalRoute,
-        dlid: u16,
-        sl: u8,
-        src_path_bits: u8,
-        static_rate: u8,
-        is_global: u8,
-        port_num: u8,
-    }
-    /// `ibv_qp_attr`.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    QueuePairAttributes {
-        qp_state: c_int,
-        cur_qp_state: c_int,
-        path_mtu: c_int,
-        path_mig_state: c_int,
-        qkey: u32,
-        rq_psn: u32,
-        sq_psn: u32,
-        dest_qp_num: u32,
-        qp_access_flags: u32,
-        cap: [u32; 5],
-        ah_attr: AddressVector,
-        alt_ah_attr: AddressVector,
-        pkey_index: u16,
-        alt_pkey_index: u16,
-        en_sqd_async_notify: u8,
-        sq_draining: u8,
-        max_rd_atomic: u8,
-        max_dest_rd_atomic: u8,
-        min_rnr_timer: u8,
-        port_num: u8,
-        timeout: u8,
-        retry_cnt: u8,
-        rnr_retry: u8,
-        alt_port_num: u8,
-        alt_timeout: u8,
-        rate_limit: u32,
-    }
-    /// `ibv_device_attr`, of which two fields are read here.
-    DeviceAttributes {
-        before: [u64; 18],
-        max_qp_rd_atom: c_int,
-        between: [c_int; 2],
-        max_qp_init_rd_atom: c_int,
-        after: [u64; 9],
-    }
-    /// `ibv_port_attr`, of which one field is read here.
-    PortAttributes {
-        state: c_int,
-        max_mtu: c_int,
-        active_mtu: c_int,
-        rest: [u32; 10],
-    }
-}
-
-impl Gid {
-    /// A GID of its 16 bytes, in wire order.
-    pub(crate) fn new(bytes: [u8; 16]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
-        let words = [[a, b, c, d, e, f, g, h], [i, j, k, l, m, n, o, p]];
-        Self { words: words.map(u64::from_ne_bytes) }
-    }
-
-    /// The 16 bytes, in wire order.
-    pub(crate) fn bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.words[0].to_ne_bytes());
-        bytes[8..].copy_from_slice(&self.words[1].to_ne_bytes());
-        bytes
     }
 }
 
@@ -352,15 +249,7 @@ pub(crate) mod attribute {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    macro_rules! pin {
-        ($type:ident, $bytes:literal; $($field:ident $offset:literal),*) => {
-            assert_eq!(size_of::<$type>(), $bytes, stringify!($type));
-            $( assert_eq!(
-                std::mem::offset_of!($type, $field), $offset, concat!(stringify!($type), "::", stringify!($field))
-            ); )*
-        };
-    }
+    use rnic_stand_in::pin;
 
     #[test]
     fn identifiers_and_events_lie_as_the_headers_have_them() {
@@ -389,12 +278,5 @@ mod tests {
         pin!(QueuePairInitExtended, 136; sq_sig_all 56, comp_mask 60, pd 64);
         pin!(SharedReceiveQueueInit, 24; srq_context 0);
         pin!(SharedReceiveQueueInitExtended, 64; comp_mask 20, srq_type 24, pd 32);
-        pin!(QueuePairAttributes, 144; path_mtu 8, rq_psn 20, sq_psn 24, dest_qp_num 28, qp_access_flags 32, cap 36,
-            ah_attr 56, alt_ah_attr 88, pkey_index 120, max_rd_atomic 126, max_dest_rd_atomic 127,
-            min_rnr_timer 128, port_num 129, timeout 130, retry_cnt 131, rnr_retry 132, rate_limit 136);
-        pin!(AddressVector, 32; grh 0, dlid 24, sl 26, is_global 29, port_num 30);
-        pin!(GlobalRoute, 24; dgid 0, flow_label 16, sgid_index 20, hop_limit 21, traffic_class 22);
-        pin!(DeviceAttributes, 232; max_qp_rd_atom 144, max_qp_init_rd_atom 156);
-        pin!(PortAttributes, 52; active_mtu 8);
     }
 }

@@ -5,8 +5,9 @@
 #![allow(unsafe_code)]
 
 use crate::abi::{self, Gid};
-use crate::outcome::{Failure, Outcome, lock};
+use crate::outcome::{Failure, Outcome};
 use crate::verbs::verbs;
+use rnic_stand_in::lock;
 use std::ffi::{c_int, c_void};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ptr::null_mut;
@@ -89,14 +90,9 @@ impl Card {
         if context.is_null() {
             return Err(Failure::last());
         }
-        let mut device = abi::DeviceAttributes {
-            before: [0; 18],
-            max_qp_rd_atom: 0,
-            between: [0; 2],
-            max_qp_init_rd_atom: 0,
-            after: [0; 9],
-        };
-        let mut port = abi::PortAttributes { state: 0, max_mtu: 0, active_mtu: 0, rest: [0; 10] };
+        // SAFETY: All fields are numbers, or arrays of numbers.
+        let mut device: abi::DeviceAttributes = unsafe { std::mem::zeroed() };
+        let mut port = abi::PortAttributes::default();
         let mut gid = [0; 16];
         // SAFETY: The context is open, and the structures are as long as those of the headers.
         let (status, domain) = unsafe {

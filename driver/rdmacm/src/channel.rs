@@ -4,15 +4,12 @@
 use crate::abi;
 use crate::endpoint::Endpoint;
 use crate::message::Terms;
-use crate::outcome::{Failure, Outcome, lock};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{read, write};
-use std::collections::VecDeque;
+use crate::outcome::{Failure, Outcome};
+use rnic_stand_in::Fifo;
 use std::ffi::c_int;
 use std::net::Ipv6Addr;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// What has happened to an endpoint.
 pub(crate) enum Happened {
@@ -30,52 +27,13 @@ pub(crate) struct Pending {
     pub(crate) happened: Happened,
 }
 
-/// The queue of a channel. The file descriptor counts the events.
-pub(crate) struct Queue {
-    fd: OwnedFd,
-    events: Mutex<VecDeque<Pending>>,
-}
+/// The queue of a channel.
+pub(crate) type Queue = Fifo<Pending>;
 
-impl Queue {
-    fn new() -> Outcome<Arc<Self>> {
-        let fd = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC);
-        let fd = fd
-            .map_err(|error| Failure::new(error.raw_os_error(), format_args!("an event channel: {error}")))?;
-        Ok(Arc::new(Self { fd, events: Mutex::default() }))
-    }
-
-    pub(crate) fn push(&self, event: Pending) {
-        lock(&self.events).push_back(event);
-        // The count of an eventfd has room for more events than memory has.
-        let _ = write(&self.fd, &1u64.to_ne_bytes());
-    }
-
-    /// Takes the oldest event, which its endpoint waits to be acknowledged from now on. Waits for one unless the program has made the
-    /// file descriptor non-blocking.
-    pub(crate) fn pop(&self) -> Outcome<Pending> {
-        loop {
-            read(&self.fd, &mut [0; 8]).map_err(|error| Failure::quiet(error.raw_os_error()))?;
-            let mut events = lock(&self.events);
-            // An event that was removed is still counted.
-            if let Some(event) = events.pop_front() {
-                event.endpoint.acks.add();
-                return Ok(event);
-            }
-        }
-    }
-
-    /// Whether no event is there.
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.events).is_empty()
-    }
-
-    /// Removes the events of an endpoint.
-    pub(crate) fn remove(&self, endpoint: &Arc<Endpoint>) -> VecDeque<Pending> {
-        let mut events = lock(&self.events);
-        let (removed, kept) = events.drain(..).partition(|event| Arc::ptr_eq(&event.endpoint, endpoint));
-        *events = kept;
-        removed
-    }
+/// Takes the oldest event, which its endpoint waits to be acknowledged from now on. Waits for one unless the program has made the file
+/// descriptor non-blocking.
+pub(crate) fn pop(queue: &Queue) -> Outcome<Pending> {
+    queue.pop_noted(|event| event.endpoint.acks.add()).map_err(Failure::quiet)
 }
 
 /// `rdma_event_channel`, and its queue.
@@ -87,8 +45,13 @@ pub(crate) struct Channel {
 
 impl Channel {
     pub(crate) fn create() -> Outcome<*mut abi::Channel> {
-        let queue = Queue::new()?;
-        let abi = abi::Channel { fd: queue.fd.as_raw_fd() };
+        let queue = Queue::new().map_err(|error| {
+            Failure::new(
+                error.raw_os_error().unwrap_or(libc::EMFILE),
+                format_args!("an event channel: {error}"),
+            )
+        })?;
+        let (abi, queue) = (abi::Channel { fd: queue.fd() }, Arc::new(queue));
         Ok(Box::into_raw(Box::new(Self { abi, queue })).cast())
     }
 

@@ -25,12 +25,12 @@ use crate::abi;
 use crate::cards::Card;
 use crate::channel::{Happened, Pending, Queue};
 use crate::message::{Message, Terms, reason};
-use crate::outcome::lock;
 use crate::transport::{Link, Listener};
+use rnic_stand_in::{Acknowledgements, lock};
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Where an endpoint is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,33 +85,6 @@ pub(crate) struct State {
     pub(crate) local: Terms,
     pub(crate) remote: Terms,
     pub(crate) settings: Settings,
-}
-
-/// Counts events that a program has taken and not acknowledged, so that their identifier is not destroyed meanwhile.
-#[derive(Default)]
-pub(crate) struct Acknowledgements {
-    open: Mutex<u64>,
-    changed: Condvar,
-}
-
-impl Acknowledgements {
-    /// The program has taken an event.
-    pub(crate) fn add(&self) {
-        *lock(&self.open) += 1;
-    }
-
-    /// The program has acknowledged an event.
-    pub(crate) fn acknowledge(&self) {
-        let mut open = lock(&self.open);
-        *open = open.saturating_sub(1);
-        self.changed.notify_all();
-    }
-
-    /// Waits until all events are acknowledged, as the manual demands.
-    pub(crate) fn wait(&self) {
-        let open = lock(&self.open);
-        drop(self.changed.wait_while(open, |open| *open != 0).unwrap_or_else(PoisonError::into_inner));
-    }
 }
 
 /// One side of a connection, or a listener.
@@ -216,7 +189,7 @@ impl Endpoint {
         state.phase = Phase::Destroyed;
         state.link.take().inspect(|link| link.close());
         state.listener.take().inspect(|listener| listener.close());
-        let removed = state.queue.remove(self);
+        let removed = state.queue.remove(|event| Arc::ptr_eq(&event.endpoint, self));
         drop(state);
         for Pending { happened, .. } in removed {
             if let Happened::Requested { child, .. } = happened {
@@ -228,7 +201,7 @@ impl Endpoint {
     /// Moves the events that the program has not taken to another channel.
     pub(crate) fn migrate(self: &Arc<Self>, queue: Arc<Queue>) {
         let mut state = self.state();
-        let events = state.queue.remove(self);
+        let events = state.queue.remove(|event| Arc::ptr_eq(&event.endpoint, self));
         state.queue = queue;
         events.into_iter().for_each(|event| state.queue.push(event));
     }

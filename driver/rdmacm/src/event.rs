@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::abi;
-use crate::channel::{Channel, Happened, Pending, Queue};
+use crate::channel::{self, Channel, Happened, Pending, Queue};
 use crate::connect::establish_after_reply;
 use crate::endpoint::{Endpoint, event};
 use crate::id::Id;
@@ -80,10 +80,10 @@ unsafe fn deliver(endpoint: &Arc<Endpoint>, happened: Happened) -> Option<(abi::
 /// Identifiers with events in the queue exist.
 pub(crate) unsafe fn next(queue: &Queue) -> Outcome<*mut abi::Event> {
     loop {
-        let Pending { endpoint, happened } = queue.pop()?;
+        let Pending { endpoint, happened } = channel::pop(queue)?;
         // SAFETY: The caller answers for the identifier, which waits for this event to be acknowledged before it is destroyed.
         let Some((abi, terms)) = (unsafe { deliver(&endpoint, happened) }) else {
-            endpoint.acks.acknowledge();
+            endpoint.acks.acknowledge(1);
             continue;
         };
         let mut event = Box::new(Event { abi, terms, endpoint });
@@ -100,7 +100,7 @@ pub(crate) unsafe fn next(queue: &Queue) -> Outcome<*mut abi::Event> {
 pub(crate) unsafe fn acknowledge(event: *mut abi::Event) {
     // SAFETY: `next` has taken the event out of its box.
     let event = unsafe { Box::from_raw(event.cast::<Event>()) };
-    event.endpoint.acks.acknowledge();
+    event.endpoint.acks.acknowledge(1);
 }
 
 /// `rdma_get_cm_event`.

@@ -4,7 +4,6 @@
 use std::ffi::c_int;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why a call fails.
 #[derive(Debug)]
@@ -71,9 +70,4 @@ pub(crate) fn status(outcome: Outcome<()>) -> c_int {
             -1
         }
     }
-}
-
-/// Locks a mutex. A thread that has panicked has ended the process.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

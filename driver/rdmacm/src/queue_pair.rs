@@ -43,7 +43,7 @@ fn attributes(into: c_int, connection: &State) -> Outcome<(abi::QueuePairAttribu
             found.dest_qp_num = remote.qp_number;
             found.max_dest_rd_atomic = answers;
             found.min_rnr_timer = RNR_TIMER;
-            found.ah_attr = abi::AddressVector {
+            found.ah_attr = abi::AddressAttributes {
                 grh: abi::GlobalRoute {
                     dgid: remote.gid,
                     flow_label: 0,

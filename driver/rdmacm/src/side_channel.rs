@@ -15,8 +15,8 @@
 //! 2. A host that vanishes without a word is noticed by the keep-alive of TCP after [`IDLE`] and a few probes.
 
 use crate::message::{self, BYTES_MAX, Message};
-use crate::outcome::lock;
 use crate::transport::{Link, Listener, NoMessage, Transport};
+use rnic_stand_in::lock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,

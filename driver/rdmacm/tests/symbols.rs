@@ -1,7 +1,7 @@
 //! The list of symbols is true: the library of the distribution has no public symbol that it lacks, and this library has those that
 //! it says are here.
 
-use rnic_symbols::Library;
+use rnic_stand_in::Library;
 
 const LIBRARY: Library =
     Library { name: "librdmacm.so", versions: "RDMACM", list: include_str!("../symbols.txt") };

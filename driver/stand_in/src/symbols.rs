@@ -1,5 +1,4 @@
-//! Libraries that stand in for those of the distribution: names and versions of their functions, for build scripts, and tests that
-//! hold the list of them true.
+//! Names and versions of functions: for build scripts, and for tests that hold the list of them true.
 //!
 //! A list has a line for each symbol of the distribution's library, its version and its name, and behind them, if it is not here, the
 //! reason:

@@ -165,12 +165,19 @@ impl CompletionQueue {
     pub(crate) unsafe fn poll(&self, wanted: c_int, into: *mut abi::Completion) -> c_int {
         // SAFETY: The caller answers for the memory.
         let count = unsafe { self.take(wanted, into) };
-        if count != 0 {
-            self.empty_polls.store(0, Ordering::Relaxed);
-        } else if self.empty_polls.fetch_add(1, Ordering::Relaxed) >= EMPTY_POLLS_MAX && self.is_served {
-            std::thread::sleep(SLEEP);
+        if self.is_served {
+            self.yield_after(count);
         }
         count
+    }
+
+    /// Lets the server run, unless a poll has taken something.
+    fn yield_after(&self, count: c_int) {
+        if count != 0 {
+            self.empty_polls.store(0, Ordering::Relaxed);
+        } else if self.empty_polls.fetch_add(1, Ordering::Relaxed) >= EMPTY_POLLS_MAX {
+            std::thread::sleep(SLEEP);
+        }
     }
 
     /// As [`Self::poll`], at once. The driver yields the processor if there is no completion.

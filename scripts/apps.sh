@@ -27,18 +27,8 @@ if [ -d .venv ]; then
     export VIRTUAL_ENV="$root/.venv" PATH="$root/.venv/bin:$PATH"
 fi
 
-folder=$(mktemp -d /tmp/rnic.XXXXXX)
 server=
-clean_up() {
-    stop_cards
-    rm -rf "$folder"
-}
-trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-mkdir "$folder/lib"
-ln -s "$verbs" "$folder/lib/libibverbs.so.1"
-ln -s "$connections" "$folder/lib/librdmacm.so.1"
+card_folder "$verbs" "$connections"
 
 # on <card> <program...>: runs a program on a card, with bounded time.
 on() {

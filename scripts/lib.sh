@@ -33,6 +33,24 @@ as_root() {
     fi
 }
 
+# card_folder <libibverbs> <librdmacm>: makes `folder`, for the sockets of cards, with the libraries in `folder/lib`. At the end of the
+# script it goes, and so do the cards.
+card_folder() {
+    # mktemp makes letters of these.
+    folder=$(mktemp -d "${TMPDIR:-/tmp}/rnic.XXXXXX")
+    # The path of a socket has at most 107 bytes.
+    if [ ${#folder} -gt 95 ]; then
+        rmdir "$folder"
+        folder=$(mktemp -d /tmp/rnic.XXXXXX)
+    fi
+    trap 'stop_cards; rm -rf "$folder"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    mkdir "$folder/lib"
+    ln -s "$1" "$folder/lib/libibverbs.so.1"
+    ln -s "$2" "$folder/lib/librdmacm.so.1"
+}
+
 # start_cards <simulator> <folder>: serves two cards on one wire at sockets in the folder; sets `server` once they can be opened.
 start_cards() {
     (cd "$2" && exec "$1" serve --socket card0 --socket card1) >"$2/log" 2>&1 &

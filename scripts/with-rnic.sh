@@ -57,23 +57,8 @@ verbs=$library
 library rdmacm RNIC_RDMACM
 manager=$library
 
-folder=$(mktemp -d "${TMPDIR:-/tmp}/rnic.XXXXXX")
-# The path of a socket has at most 107 bytes.
-if [ ${#folder} -gt 95 ]; then
-    rmdir "$folder"
-    folder=$(mktemp -d /tmp/rnic.XXXXXX)
-fi
 server=
-clean_up() {
-    stop_cards
-    rm -rf "$folder"
-}
-trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-mkdir "$folder/lib"
-ln -s "$verbs" "$folder/lib/libibverbs.so.1"
-ln -s "$manager" "$folder/lib/librdmacm.so.1"
+card_folder "$verbs" "$manager"
 
 # serve: starts two cards on one wire, and waits until they can be opened. The first start compiles the model of the card.
 serve() {

@@ -425,7 +425,7 @@ impl Recorder {
             _ => (base, offset, name.to_owned()),
         };
         let node = self.slice(whole, start, width);
-        if matches!(self.op(node), Op::Slice { base, .. } if *base == whole) && node != base {
+        if matches!(self.op(node), Op::Slice { base, .. } if *base == whole) {
             self.kernel.nodes[node].field = Some(path);
         }
         node
